@@ -1,0 +1,16 @@
+"""doflow: Make for coding agents.
+
+For guests, in a project's `dodo.py`:
+
+    import doflow
+    globals().update(doflow.dodo())
+"""
+
+from __future__ import annotations
+
+
+def dodo(root: str | None = None) -> dict[str, object]:
+    """What doit needs to know: one task creator per flow, and where doflow keeps its state."""
+    from doflow import tasks
+
+    return tasks.namespace(root)

@@ -1,0 +1,165 @@
+"""What a doit task of ours does, and how it is judged up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from doit.exceptions import TaskFailed
+
+from doflow import adopting, judge, keys
+from doflow.errors import DoflowError
+from doflow.kinds import agent, gate, implement, shell
+from doflow.model import Outcome, Status, Step
+from doflow.plan import Node
+from doflow.session import CODES, Session, Work
+from doflow.state import FORGOTTEN
+
+Act = Callable[[], object]
+Judge = Callable[[Mapping[str, Any]], tuple[str, ...]]
+
+
+class Stop(TaskFailed):  # type: ignore[misc]
+    """A task that did not end well: with our exit code, and words instead of a traceback."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.reason)
+        self.outcome = outcome
+        self.code = CODES.get(outcome.status.value, 1)
+
+
+def of(session: Session, work: Work, node: Node, step: Step) -> tuple[Act, Judge]:
+    """Action and judgement of one node."""
+    world = work.world
+    if node.role == "gate":
+        return lambda: _plain(session, work, lambda: gate.ask(step, world)), lambda _: _gate(step, work)
+    if node.role == "clarify":
+        return lambda: _plain(session, work, lambda: gate.clarify(step, world)), lambda _: _clarify(step, work)
+    if node.role == "route":
+        return lambda: _route(session, work, step), lambda values: _routed(step, work, values)
+    kind = shell if step.kind == "shell" else agent
+    alone = bool(step.writes) or (step.kind == "shell" and step.repair > 0)
+    return (
+        lambda: _guarded(session, work, alone, lambda: kind.run(step, world, work.fence)),
+        lambda _: _step(session, work, step),
+    )
+
+
+def of_phase(session: Session, work: Work, step: Step, number: str) -> tuple[Act, Judge]:
+    return (
+        lambda: _guarded(session, work, True, lambda: implement.run(step, number, work.world, work.fence)),
+        lambda _: _phase(session, work, step, number),
+    )
+
+
+def refuse(session: Session, words: str) -> Stop:
+    session.note(1)
+    return Stop(Outcome(Status.FAILED, words))
+
+
+def _guarded(session: Session, work: Work, alone: bool, run: Callable[[], Outcome]) -> object:
+    if not session.executing:
+        return Stop(Outcome(Status.FAILED, "doflow is not installed in the environment that doit runs in", "pip install doflow"))
+    if session.limited is not None:
+        return Stop(session.limited)
+    with work.turn.take(alone):
+        outcome = _safely(session, work, run)
+    if outcome.status is Status.RATE_LIMITED:
+        session.limited = outcome
+    return _said(session, outcome)
+
+
+def _plain(session: Session, work: Work, run: Callable[[], Outcome]) -> object:
+    return _said(session, _safely(session, work, run))
+
+
+def _safely(session: Session, work: Work, run: Callable[[], Outcome]) -> Outcome:
+    try:
+        session.begin(work)
+        return run()
+    except DoflowError as error:
+        if work.begun:
+            work.world.ledger.add("error", message=error.message, hint=error.hint)
+        return Outcome(Status.FAILED, error.message, error.hint)
+
+
+def _said(session: Session, outcome: Outcome) -> object:
+    if outcome.ok:
+        return None
+    stop = Stop(outcome)
+    session.note(stop.code)
+    return stop
+
+
+def _route(session: Session, work: Work, step: Step) -> object:
+    outcome, marker = Outcome(Status.FAILED), ""
+
+    def run() -> Outcome:
+        nonlocal outcome, marker
+        outcome, marker = gate.route(step, work.world)
+        return outcome
+
+    stop = _plain(session, work, run)
+    if stop is not None:
+        return stop
+    return {"order": list(work.world.order()), "router": step.id, "marker": marker}
+
+
+def _step(session: Session, work: Work, step: Step) -> tuple[str, ...]:
+    world = work.world
+    if world.run.fresh:
+        return ("it has not been done yet",)
+    verdict = judge.of_step(step, world)
+    reasons = (*_forgotten(world.flow.name, step.id), *verdict.reasons)
+    if not reasons and verdict.edited and session.executing and not world.frozen:
+        session.begin(work)
+        adopting.notice(world, step, verdict.edited)
+    return _settled(session, work, step.id, reasons)
+
+
+def _phase(session: Session, work: Work, step: Step, number: str) -> tuple[str, ...]:
+    for phase, key in judge.phase_keys(step, work.world):
+        if phase.number == number:
+            reasons = judge.of_phase(step, phase, key, work.world).reasons
+            name = f"{step.id}:{number}"
+            return _settled(session, work, name, (*_forgotten(work.world.flow.name, name), *reasons))
+    return ("it is not in the task list",)
+
+
+def _settled(session: Session, work: Work, name: str, reasons: tuple[str, ...]) -> tuple[str, ...]:
+    """A finished run on another branch stays finished: what would be stale is told, not done."""
+    if reasons and work.world.frozen:
+        if session.executing:
+            why = "; ".join(reasons)
+            session.warn(f"{name} would be done again: {why} (the run is finished; --reopen lets it go on)")
+        return ()
+    return reasons
+
+
+def _gate(step: Step, work: Work) -> tuple[str, ...]:
+    if work.world.frozen or (not work.world.run.fresh and gate.approved(step, work.world)):
+        return ()
+    return ("it waits for you",)
+
+
+def _clarify(step: Step, work: Work) -> tuple[str, ...]:
+    return ("it waits for answers",) if gate.open_questions(step, work.world) else ()
+
+
+def _routed(step: Step, work: Work, values: Mapping[str, Any]) -> tuple[str, ...]:
+    record = work.world.book.steps.get(step.id)
+    if record is None or values.get("marker") != record.marker or not record.marker:
+        return ("the marker decides anew",)
+    return ()
+
+
+def _forgotten(flow: str, name: str) -> tuple[str, ...]:
+    from doit import Globals
+
+    manager = Globals.dep_manager
+    told = manager is not None and manager.backend.get(f"{flow}:{name}", FORGOTTEN)
+    return ("you told doit to forget it",) if told else ()
+
+
+def key_of(step: Step, work: Work) -> keys.Key:
+    return work.world.key(step)

@@ -1,0 +1,53 @@
+"""Taking what a person wrote as a step's result: on request (`adopt`, --completed), or because it was found edited."""
+
+from __future__ import annotations
+
+from doflow import judge, keys, ledger
+from doflow.errors import UsageError
+from doflow.lock import Artifact, Record
+from doflow.model import Step
+from doflow.settle import commit_lock
+from doflow.world import World
+
+
+def take(world: World, name: str, why: str, commit: bool = True) -> tuple[str, ...]:
+    """The step counts as done with its artifacts as they are now; gives their paths."""
+    step = world.flow.step(name)
+    if step is None:
+        known = ", ".join(found.id for found in world.flow.steps)
+        raise UsageError(f"{world.flow.name} has no step {name} (it has: {known})", "doflow status")
+    paths = tuple(world.path(said) for said in step.makes)
+    missing = [path for path in paths if not world.digest(path)]
+    if missing:
+        raise UsageError(f"{name} cannot be taken as done: {', '.join(missing)} does not exist", f"doit {world.flow.name}")
+    world.put(name, _record(step, world), {path: Artifact(world.digest(path), "person", name) for path in paths})
+    _phases(step, world)
+    world.ledger.add("adopted", step=name, files=list(paths), message=why)
+    if commit:
+        commit_lock(world, f"Keep {name} as it is: {', '.join(step.makes) or why}", paths, name)
+    return paths
+
+
+def notice(world: World, step: Step, paths: tuple[str, ...]) -> None:
+    """A person edited an artifact of a step that is fresh: kept, recorded as theirs; what reads it runs again."""
+    new = {path: Artifact(world.digest(path), "person", step.id) for path in paths}
+    if all(world.book.artifacts.get(path) == artifact for path, artifact in new.items()):
+        return
+    world.book.artifacts.update(new)
+    names = ", ".join(paths)
+    world.ledger.add("adopted", step=step.id, files=list(paths), message=f"{names} was edited by hand and is kept")
+    commit_lock(world, f"Keep the edit of {names} by hand", paths, step.id)
+
+
+def _record(step: Step, world: World) -> Record:
+    key: keys.Key = world.key(step)
+    made = {path: world.digest(path) for said in step.makes if (path := world.path(said))}
+    by = {**judge.described(step, world), "agent": "person"}
+    return Record(key.key, key.parts, key.reads, made, "", by, ledger.now())
+
+
+def _phases(step: Step, world: World) -> None:
+    if step.kind == "implement":
+        for phase, key in judge.phase_keys(step, world):
+            record = Record(key.key, key.parts, {}, {}, "", {"agent": "person"}, ledger.now())
+            world.put(f"{step.id}:{phase.number}", record, {})

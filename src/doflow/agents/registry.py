@@ -1,0 +1,35 @@
+"""Which agents there are; each is imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from doflow.agents.contract import Agent
+from doflow.errors import UsageError, WorldError
+
+AGENTS = {
+    "command": "doflow.agents.command",
+    "rehearsal": "doflow.agents.rehearsal",
+}
+PLANNED = ("claude", "codex", "opencode", "gemini", "replay")
+KNOWN = (*AGENTS, *PLANNED)
+
+
+def find(use: str) -> Agent:
+    """The agent that a profile's `use:` names."""
+    if use in AGENTS:
+        return cast(Agent, import_module(AGENTS[use]))
+    if use in PLANNED:
+        raise WorldError(
+            f"the agent {use!r} is not in this version yet",
+            hint=f"in doflow.yaml let `use: command` call it (argv: [{use}, …]), or try the flow with `use: rehearsal`",
+        )
+    raise UsageError(f"there is no agent {use!r}", hint=_suggestion(use))
+
+
+def _suggestion(use: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(use, KNOWN, 1)
+    return f"did you mean `use: {near[0]}`?" if near else f"`use:` may be one of: {', '.join(KNOWN)}"

@@ -1,0 +1,96 @@
+"""What is known about a run: its lock, and what the ledger adds to it.
+
+The lock is the truth for every step that has a commit. Steps without one (a shell command, a route) are also taken
+from the ledger. What an earlier process began and did not finish is found here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from doflow import ledger, lock
+from doflow.lock import Approval, Artifact, Lock, Record
+from doflow.runs import Run
+
+_ENDS = frozenset({"step_complete", "phase_complete", "error", "reset"})
+
+
+@dataclass(slots=True)
+class Book:
+    """Mutable on purpose: the one memory of a run while it works, guarded by the world that owns it."""
+
+    run: Run
+    steps: dict[str, Record] = field(default_factory=dict)
+    artifacts: dict[str, Artifact] = field(default_factory=dict)
+    approvals: dict[str, Approval] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    variant: str = ""
+    begun: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    returned: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    intents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    retries: list[Mapping[str, Any]] = field(default_factory=list)
+    loose: set[str] = field(default_factory=set)
+    last: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def lock(self) -> Lock:
+        run = self.run
+        return Lock(
+            run.name, run.flow, run.goal_digest, run.branch, run.issue, self.variant,
+            self.steps, self.artifacts, self.approvals, self.notes,
+        )  # fmt: skip
+
+    @property
+    def markers(self) -> dict[str, str]:
+        return {name: record.marker for name, record in self.steps.items() if record.marker}
+
+
+def open_(run: Run, held: Lock | None, events: Path) -> Book:
+    """The book of a run as files tell it."""
+    book = Book(run)
+    if held is not None:
+        book.steps.update(held.steps)
+        book.artifacts.update(held.artifacts)
+        book.approvals.update(held.approvals)
+        book.notes.update(held.notes)
+        book.variant = held.variant
+    for entry in ledger.read(events):
+        _replay(book, entry, held is None)
+    return book
+
+
+def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
+    event, name = entry["event"], entry.get("step", "")
+    if entry.get("phase"):
+        name = f"{name}:{entry['phase']}"
+    if event in ("step_starting", "phase_starting"):
+        book.begun[name] = entry
+        book.returned.pop(name, None)
+    elif event == "returned":
+        book.returned[name] = entry
+        book.intents.pop(name, None)
+    elif event == "intent":
+        book.intents[name] = entry
+    elif event == "retry":
+        book.retries.append({key: entry[key] for key in ("step", "attempt", "reason", "at") if key in entry})
+    elif event in _ENDS:
+        for told in (book.begun, book.returned, book.intents):
+            told.pop(name, None)
+        _finished(book, name, entry, alone)
+    if event not in ledger.SHOWN:
+        book.last = entry
+
+
+def _finished(book: Book, name: str, entry: Mapping[str, Any], alone: bool) -> None:
+    values = entry.get("record")
+    if not isinstance(values, dict) or not (alone or entry.get("loose")):
+        return
+    held = book.steps.get(name)
+    if held is None or held.at < values.get("at", ""):
+        book.steps[name] = lock.record(values)
+        book.loose.add(name)
+        for path, digest in book.steps[name].made.items():
+            book.artifacts.setdefault(path, Artifact(digest, "agent", name))

@@ -1,0 +1,150 @@
+"""Calling an agent: the prompt is put together, the program started and watched, its answer read."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from doflow import process, render
+from doflow.agents import registry
+from doflow.errors import UsageError
+from doflow.job import Job
+from doflow.model import Ask, Outcome, Profile, Timeout
+from doflow.render import Brief, Input
+from doflow.world import STATE, World
+
+
+def call(job: Job, world: World, attempt: int, *, role: str = "step", trouble: str = "") -> Outcome:
+    """One call, start to end. The log of the attempt is under the run's state folder."""
+    profile = profile_for(job, world)
+    adapter = registry.find(profile.use)
+    ask = asked(job, world, profile, attempt, role, trouble)
+    out = log_path(job, world, attempt, role)
+    err = out.removesuffix(".log") + ".err.log"
+    for path in (out, err):
+        Path(path).unlink(missing_ok=True)
+    command = adapter.call(ask, world.environ)
+    result = process.run(command, out, err, timeout_of(job, world), beat(job, world, out))
+    return adapter.outcome(ask, result, lambda: _last(out))
+
+
+def _last(path: str, limit: int = 4_000_000) -> str:
+    """The agent's last words, from its log: whole up to a size no answer has."""
+    with open(path, "rb") as stream:  # noqa: PTH123 - a seek, not a read of all
+        stream.seek(max(0, os.stat(path).st_size - limit))
+        return stream.read().decode("utf-8", "replace")
+
+
+def asked(job: Job, world: World, profile: Profile, attempt: int, role: str, trouble: str) -> Ask:
+    step = job.step
+    writes = None if role == "repair" and step.kind == "shell" else job.writes
+    return Ask(
+        step.id, prompt(job, world, trouble), profile, str(world.root), world.run.name, str(world.run_dir),
+        step.model or profile.model, role, job.phase.number if job.phase else "", attempt=attempt,
+        makes=tuple(str(world.root / path) for path in job.makes), check=step.check, from_text=step.from_text,
+        read_only=writes == () and (step.from_text or not job.makes),
+        markers=tuple(route.when for route in step.routes), goal=world.run.goal,
+    )  # fmt: skip
+
+
+def prompt(job: Job, world: World, trouble: str = "") -> str:
+    step = job.step
+    old = tuple(path for path in job.makes if world.digest(path)) if not job.phase else ()
+    writes = None if step.kind == "shell" else job.writes
+    brief = Brief(
+        world.run.name, world.run.dir, job.makes, writes, inputs(job, world),
+        job.phase.text if job.phase else "", old, _changes(job, world) if old else "",
+        world.book.notes.get(step.id, ""), trouble,
+    )  # fmt: skip
+    extra = {"phase": job.phase.number, "title": job.phase.title} if job.phase else {}
+    return render.prompt(step, brief, world.params | extra)
+
+
+def inputs(job: Job, world: World) -> tuple[Input, ...]:
+    """What the step reads, whole; what is too large is named instead."""
+    found = []
+    for read in job.step.reads:
+        for path in world.place.expand(read.path):
+            if not world.digest(path):
+                continue
+            text = world.place.text(path) or ""
+            if read.section:
+                from doflow import sections
+
+                text = sections.section(text, read.section) or ""
+            shown = f"{path}#{read.section}" if read.section else path
+            readable = len(text) <= render.INPUT_LIMIT and "\0" not in text
+            found.append(Input(shown, text if readable else None))
+    return tuple(found)
+
+
+def remember(job: Job, world: World) -> None:
+    """Keep the inputs of a job, so that a later revision can be told what changed in them."""
+    store = world.root / STATE / "store"
+    from doflow import files
+
+    for path, digest in job.key.reads.items():
+        if digest and "#" not in path and path not in world.place.boxed and not (store / digest).exists():
+            store.mkdir(parents=True, exist_ok=True)
+            files.write(str(store / digest), (world.root / path).read_bytes())
+
+
+def profile_for(job: Job, world: World) -> Profile:
+    name = world.profile_of(job.step)
+    profile = world.settings.profile(name)
+    if profile is None and name in registry.KNOWN:
+        return Profile(name, name)
+    if profile is None:
+        known = ", ".join(profile.name for profile in world.settings.agents)
+        raise UsageError(
+            f"step {job.step.id} wants the agent {name!r}, which doflow.yaml does not have (it has: {known})",
+            f"add it below `agents:` in doflow.yaml, for example  {name}: {{use: claude}}",
+        )
+    return profile
+
+
+def timeout_of(job: Job, world: World) -> Timeout:
+    base = job.step.timeout or world.settings.timeout
+    for prefix, idle, most in world.settings.step_timeouts:
+        if job.step.id.startswith(prefix):
+            base = Timeout(base.idle if idle is None else idle, base.max if most is None else most)
+    return base
+
+
+def log_path(job: Job, world: World, attempt: int, role: str = "step") -> str:
+    extra = "" if role == "step" else f".{role}"
+    name = job.name.replace(":", ".")
+    return str(world.state_dir / "logs" / f"{name}.{attempt}{extra}.log")
+
+
+def beat(job: Job, world: World, out: str) -> Callable[[float, int], None]:
+    """While a program runs: a sign of life for whoever watches, at most once in a second."""
+    last = [-1.0]
+
+    def tick(elapsed: float, size: int) -> None:
+        if elapsed - last[0] >= 1.0:
+            last[0] = elapsed
+            world.ledger.add("heartbeat", **job.where, elapsed=round(elapsed, 1), bytes=size, log=out)
+
+    return tick
+
+
+def _changes(job: Job, world: World) -> str:
+    """The difference of the inputs between the last time and now, as far as the old ones are known."""
+    record = world.book.steps.get(job.name)
+    if record is None:
+        return ""
+    parts = []
+    for path, now in job.key.reads.items():
+        was = record.reads.get(path, "")
+        if was and now and was != now and "#" not in path:
+            old = world.root / STATE / "store" / was
+            new = (world.place.text(path) or "").splitlines()
+            before = old.read_text("utf-8", "replace").splitlines() if old.exists() else None
+            if before is None:
+                parts.append(f"{path} changed")
+            else:
+                parts += difflib.unified_diff(before, new, f"a/{path}", f"b/{path}", lineterm="")
+    return "\n".join(parts)

@@ -1,0 +1,1 @@
+"""Output contracts: one per file."""

@@ -1,0 +1,129 @@
+"""A draft becomes a `Flow`: its name, params and defaults read, every step built and wired."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from doflow import notation, steps, wiring
+from doflow.draft import Draft
+from doflow.errors import FlowError, Problem
+from doflow.model import Flow, Origin, Param, Step
+from doflow.notation import Bad
+from doflow.prompts import Prompts
+from doflow.steps import Bench
+from doflow.strict import Doc, nearest
+
+DOIT_COMMANDS = frozenset(
+    "help run list info clean forget ignore dumpdb strace tabcompletion reset-dep auto".split()  # noqa: SIM905 - reads better
+)
+_FLAGS = frozenset(
+    "flow feature-dir project-dir completed next agent auto-approve force reopen new run json".split()  # noqa: SIM905
+)
+_MERGED = ("timeout", "retry", "budget")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a flow may refer to: its file, the prompts, the names of all flows, the project."""
+
+    file: str
+    stem: str
+    packaged: bool
+    prompts: Prompts
+    names: frozenset[str]
+    root: Path
+
+
+def build(draft: Draft, around: Surroundings) -> Flow:
+    """The finished flow, or every problem of it at once."""
+    params = tuple(_param(name, value) for name, value, _ in draft.params)
+    names = frozenset(param.name for param in params) | notation.RUN_WORDS
+    bench = Bench(around.prompts, _defaults(draft), names)
+    origins = _origins(draft)
+    built = tuple(steps.build(entry, origins[entry.id], bench) for entry in draft.entries)
+    pipeline = tuple(step.id for step in built) if draft.pipeline is None else draft.pipeline
+    name = draft.doc.value["flow"]
+    found = [*_name(draft.doc, name, around), *_words(draft), *bench.found]
+    found += wiring.problems(draft, built, pipeline)
+    found += _elsewhere(draft, built, around)
+    if found:
+        raise FlowError(tuple(sorted(found, key=lambda problem: (problem.file, problem.line, problem.column))))
+    protect = tuple(glob for glob, _ in draft.protect)
+    return Flow(name, draft.about, params, built, pipeline, protect, around.file, around.packaged)
+
+
+def _param(name: str, value: dict[str, Any]) -> Param:
+    default = value.get("default", "")
+    text = str(default).lower() if isinstance(default, bool) else str(default)
+    return Param(name, value.get("about", ""), value.get("required", False), text)
+
+
+def _defaults(draft: Draft) -> dict[str, Any]:
+    """The defaults of the file over those of the flow it extends, limits merged word by word."""
+    out: dict[str, Any] = {}
+    for said, _ in draft.defaults:
+        for word, value in said.items():
+            mixed = word in _MERGED and isinstance(value, dict) and isinstance(out.get(word), dict)
+            out[word] = {**out[word], **value} if mixed else value
+    return out
+
+
+def _origins(draft: Draft) -> dict[str, Origin]:
+    tables: dict[tuple[str, object], dict[str, Origin]] = {}
+    for entry in draft.entries:
+        place = (entry.doc.file, entry.path[:-1])
+        if place not in tables:
+            tables[place] = entry.doc.origins(entry.path[:-1])
+    return {entry.id: tables[entry.doc.file, entry.path[:-1]][entry.id] for entry in draft.entries}
+
+
+def _name(doc: Doc, name: str, around: Surroundings) -> Iterator[Problem]:
+    try:
+        notation.name(name)
+    except Bad as bad:
+        yield doc.problem(("flow",), f"the flow's name: {bad.message}", bad.hint)
+        return
+    if name in DOIT_COMMANDS:
+        yield doc.problem(("flow",), f"the flow's name {name!r} is a command of doit", "choose another name")
+    if name != around.stem:
+        hint = f"write `flow: {around.stem}`, or rename the file to {name}.yaml"
+        yield doc.problem(("flow",), f"the flow is named {name!r}, its file {around.stem!r}", hint)
+
+
+def _words(draft: Draft) -> Iterator[Problem]:
+    """Names of steps and params, and globs of the flow itself."""
+    for entry in draft.entries:
+        try:
+            notation.name(entry.id)
+        except Bad as bad:
+            yield entry.problem((), f"the step's name: {bad.message}", bad.hint, key=True)
+    for name, _, doc in draft.params:
+        if name in _FLAGS:
+            yield doc.problem(("params", name), f"the param {name!r} is an option of doflow", "rename it", key=True)
+        elif notation.params(f"{{{name}}}") != (name,):
+            hint = "use a-z, 0-9, - and _, beginning with a letter"
+            yield doc.problem(("params", name), f"the param {name!r} is not a name", hint, key=True)
+    for glob, doc in draft.protect:
+        try:
+            notation.pattern(glob)
+        except Bad as bad:
+            yield doc.problem(doc.item(("protect",), glob), bad.message, bad.hint)
+
+
+def _elsewhere(draft: Draft, built: tuple[Step, ...], around: Surroundings) -> Iterator[Problem]:
+    """What a step refers to outside its flow: other flows, schema files."""
+    for entry, step in zip(draft.entries, built, strict=True):
+        if step.flow == around.stem:
+            yield entry.problem(("flow",), f"the flow {step.flow!r} runs itself", "name another flow")
+        elif step.flow and step.flow not in around.names:
+            hint = nearest(step.flow, sorted(around.names)) or f"flows: {', '.join(sorted(around.names))}"
+            yield entry.problem(("flow",), f"there is no flow {step.flow!r}", hint)
+        if step.check.schema:
+            path = around.root / step.check.schema
+            around.prompts.used.update({str(path): None})
+            if not path.is_file():
+                hint = "write the path from the project's root, as in schemas/report.schema.json"
+                yield entry.problem(("check", "schema"), f"no schema file {step.check.schema!r}", hint)

@@ -1,0 +1,231 @@
+"""The frame around every job: begin, attempt, returned, check and repair, settle (lock, commit, done).
+
+The order of writes is the resume: whatever is missing at the next start is made good from what is there. From
+`returned` on nothing is paid again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from doflow import calling, judge, process
+from doflow.checks import registry as checks
+from doflow.guards.fence import Fence
+from doflow.job import Job
+from doflow.model import Outcome, Retry, Status
+from doflow.settle import settle
+from doflow.world import World
+
+Produce = Callable[[Job, World, int], Outcome]
+
+
+def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
+    """Do a job, or finish what an earlier process began of it."""
+    outcome = _resumed(job, world)
+    if outcome is None:
+        outcome = _refusal(job, world) or _attempts(job, world, fence, produce)
+    if outcome.ok:
+        outcome = settle(job, world, outcome)
+    if not outcome.ok:
+        told(job, world, outcome)
+    return outcome
+
+
+def changed_files(job: Job, world: World, fence: Fence) -> dict[str, str]:
+    """What a job has made or changed: path → digest ('' = deleted)."""
+    if job.watched:
+        mine, _ = fence.look(job)
+        return {change.path: world.digest(change.path) for change in mine if change.path != _tasks(job, world)} | {
+            path: world.digest(path) for path in (*job.makes, *_ticked(job, world))
+        }
+    return {path: world.digest(path) for path in job.makes}
+
+
+def _resumed(job: Job, world: World) -> Outcome | None:
+    """An agent that had returned before a crash: its result is taken if it is still there, byte by byte."""
+    entry = world.book.returned.get(job.name)
+    if entry is None or entry.get("key") != job.key.key:
+        return None
+    files: Mapping[str, str] = entry.get("files", {})
+    if any(world.digest(path) != digest for path, digest in files.items()):
+        return None
+    if checks.problems(job.step, job.makes, world):
+        return None
+    return Outcome(Status.DONE, text=_text(entry), model=entry.get("model", ""), session=entry.get("session", ""))
+
+
+def _refusal(job: Job, world: World) -> Outcome | None:
+    if job.key.missing:
+        names = ", ".join(job.key.missing)
+        hint = f"doflow why {job.step.id} shows what it waits for; create the file, or run the step that makes it"
+        return Outcome(Status.FAILED, f"{job.step.id} reads {names}, which does not exist", hint)
+    if job.phase is None and job.step.id not in world.options.force:
+        edited = judge.edited(job.step, world)
+        if edited:
+            return _in_the_way(job, world, edited)
+    return None
+
+
+def _in_the_way(job: Job, world: World, edited: tuple[str, ...]) -> Outcome:
+    names = ", ".join(edited)
+    name = job.step.id
+    hint = f"doflow adopt {name}   keeps your text   or   doit {world.flow.name} --force={name}   rebuilds it"
+    return Outcome(Status.PAUSED, f"{name} is to be done again, but {names} carries an edit by hand", hint)
+
+
+def _attempts(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
+    retry = _retry(job, world)
+    seen: dict[str, int] = {}
+    attempt = 0
+    while True:
+        attempt += 1
+        outcome = _attempt(job, world, fence, produce, attempt)
+        seen[outcome.reason] = seen.get(outcome.reason, 0) + 1
+        if outcome.ok or not outcome.transient or attempt > retry.attempts or seen[outcome.reason] > 2:
+            return outcome
+        wait = retry.backoff * 2 ** (attempt - 1)
+        world.ledger.add("retry", **job.where, attempt=attempt, reason=outcome.reason, wait=wait)
+        if not _sleep(wait):
+            return Outcome(Status.CANCELLED, "interrupted while waiting for the next attempt")
+
+
+def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: int) -> Outcome:
+    """One attempt from a snapshot; if it comes to nothing the tree is as it was, and what it left is kept aside."""
+    watched = job.watched
+    begun = {path: world.digest(path) for path in job.makes}
+    if watched:
+        with world.guard:
+            fence.enter(job)
+    event = "phase_starting" if job.phase else "step_starting"
+    title = {"title": job.phase.title} if job.phase else {}
+    durable = job.paid or bool(job.makes)
+    world.ledger.add(event, durable=durable, **job.where, **title, attempt=attempt, key=job.key.key, makes=begun)
+    try:
+        outcome = _produced(job, world, fence, produce, attempt)
+        if watched and not outcome.ok:
+            with world.guard:
+                left = fence.undo(job, f"left by a failed attempt of {job.name}")
+            outcome = _leftovers(outcome, left)
+        return outcome
+    finally:
+        if watched:
+            with world.guard:
+                fence.leave(job)
+
+
+def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: int) -> Outcome:
+    outcome = produce(job, world, attempt)
+    if not outcome.ok:
+        return outcome
+    outcome = _repaired(job, world, outcome, attempt)
+    if not outcome.ok:
+        return outcome
+    with world.guard:
+        strays = fence.look(job)[1] if job.watched else ()
+        if strays:
+            return _strayed(job, strays)
+        made = changed_files(job, world, fence)
+        if job.commits or made:
+            _returned(job, world, made, outcome, attempt)
+    return outcome
+
+
+def _repaired(job: Job, world: World, outcome: Outcome, attempt: int) -> Outcome:
+    """The contract; a failed check is handed back to the agent as often as `repair` says."""
+    for left in range(job.step.repair if job.paid else 0, -1, -1):
+        trouble = problems(job, world, outcome)
+        if not trouble:
+            return outcome
+        if not left:
+            break
+        world.ledger.add("warning", **job.where, message=f"not yet right, handed back: {_first(trouble)}")
+        outcome = calling.call(job, world, attempt, role="repair", trouble=trouble)
+        if not outcome.ok:
+            return outcome
+    hint = f"doflow logs {job.step.id} shows what the agent said; then: doit {world.flow.name}"
+    return Outcome(Status.FAILED, f"{job.name} did not keep its contract: {trouble}", hint)
+
+
+def problems(job: Job, world: World, outcome: Outcome) -> str:
+    from doflow.settle import marker
+
+    trouble = checks.problems(job.step, job.makes, world)
+    if not trouble and job.step.routes and not marker(job, world, outcome.text):
+        wanted = ", ".join(f"`{route.when}`" for route in job.step.routes)
+        return f"none of the lines {wanted} stands in the artifact or at the end of the answer"
+    return trouble
+
+
+def _returned(job: Job, world: World, made: Mapping[str, str], outcome: Outcome, attempt: int) -> None:
+    log = calling.log_path(job, world, attempt)
+    entry = world.ledger.add(
+        "returned", **job.where, key=job.key.key, files=made, log=log, model=outcome.model, session=outcome.session
+    )
+    world.book.returned[job.name] = entry
+
+
+def _strayed(job: Job, strays: tuple[str, ...]) -> Outcome:
+    names = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
+    hint = "the tree is as it was; doflow quarantine list shows what was written; `writes:` in the flow allows a path"
+    return Outcome(Status.REFUSED, f"{job.name} wrote where it may not: {names}", hint)
+
+
+def _leftovers(outcome: Outcome, left: tuple[str, ...]) -> Outcome:
+    if not left:
+        return outcome
+    from dataclasses import replace
+
+    names = ", ".join(left[:3]) + (" …" if len(left) > 3 else "")
+    kept = f"what it left ({names}) is kept: doflow quarantine list"
+    return replace(outcome, hint=f"{outcome.hint}\n  {kept}" if outcome.hint else kept)
+
+
+def told(job: Job, world: World, outcome: Outcome) -> None:
+    """Write down how a job ended that did not succeed. A pause is not an end: it goes on from there."""
+    about: dict[str, Any] = {**job.where, "message": outcome.reason, "hint": outcome.hint}
+    if outcome.status is Status.RATE_LIMITED:
+        world.ledger.add("rate_limited", **about, resumeAt=outcome.resume_at)
+    elif outcome.status is Status.PAUSED:
+        world.ledger.add("paused", **about)
+    elif outcome.status is not Status.CANCELLED:
+        world.ledger.add("error", **about, status=outcome.status.value)
+
+
+def _retry(job: Job, world: World) -> Retry:
+    if not world.settings.retry_enabled or (not job.paid and job.step.retry is None):
+        return Retry(0, 0)
+    return job.step.retry or world.settings.retry
+
+
+def _sleep(seconds: float) -> bool:
+    """Wait in small pieces; False = the run is being stopped."""
+    end = time.monotonic() + seconds
+    while not process.stopping():
+        left = end - time.monotonic()
+        if left <= 0:
+            return True
+        time.sleep(min(left, 0.1))
+    return False
+
+
+def _tasks(job: Job, world: World) -> str:
+    return world.path(job.step.phases) if job.phase else ""
+
+
+def _ticked(job: Job, world: World) -> tuple[str, ...]:
+    path = _tasks(job, world)
+    return (path,) if path and world.digest(path) else ()
+
+
+def _text(entry: Mapping[str, Any]) -> str:
+    try:
+        with open(entry.get("log", ""), "rb") as stream:
+            return stream.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _first(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else ""

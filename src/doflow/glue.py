@@ -1,0 +1,227 @@
+"""doit's `run` command in a doflow project: exit codes, signals, the run lock, what is printed.
+
+The entry point replaces doit's own command everywhere, so it changes nothing where there is no doflow project.
+"""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+from doit.cmd_run import Run
+from doit.cmdparse import CmdParseError
+from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
+from doit.reporter import ConsoleReporter, JsonReporter
+
+from doflow.session import Session
+from doflow.state import Backend
+
+ERROR, INTERRUPTED = 1, 130
+
+
+class Enough(Exception):
+    """--next: one step is done, that is what was asked."""
+
+
+class FlowRun(Run):  # type: ignore[misc]
+    """`doit FLOW`."""
+
+    name = "run"
+
+    def execute(self, params: Any, args: list[str]) -> int:
+        try:
+            self.loader.setup(params)
+        except ModuleNotFoundError:
+            raise
+        session = self._session()
+        self.loader.setup = lambda _: None
+        if session is None:
+            return int(super().execute(params, args))
+        return self._ours(session, params, args)
+
+    def _session(self) -> Session | None:
+        namespace = getattr(self.loader, "namespace", None) or {}
+        config = namespace.get("DOIT_CONFIG")
+        found = config.get("doflow") if isinstance(config, dict) else None
+        return found if isinstance(found, Session) else None
+
+    def _ours(self, session: Session, params: Any, args: list[str]) -> int:
+        session.executing = Backend.running = True
+        words = args or _default(session, self.loader.namespace)
+        session.selected = tuple(word.split(":")[0] for word in words if not word.startswith("-"))
+        try:
+            return int(super().execute(params, words))
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except (CmdParseError, InvalidDodoFile, InvalidTask, InvalidCommand) as error:
+            return _refused(session, _hinted(error, self.bin_name, session))
+        except Exception as error:
+            return _crashed(session, error)
+        finally:
+            if session.holder is not None:
+                session.holder.release()
+
+    def _execute(self, *args: Any, **given: Any) -> int:
+        session = self._session()
+        if session is None:
+            return int(super()._execute(*args, **given))
+        base = given["reporter"]
+        base = self.reporters[base] if isinstance(base, str) else base
+        session.quiet = base is not ConsoleReporter
+        given["reporter"] = _noting(base, session)
+        once = any(work.world.options.next for work in session.works.values())
+        given["num_process"] = 0 if once else given["num_process"]
+        given["par_type"] = "thread"
+        return self._run(session, args, given)
+
+    _execute.__signature__ = inspect.signature(Run._execute)  # type: ignore[attr-defined]
+
+    def _run(self, session: Session, args: Any, given: Any) -> int:
+        old = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        interrupted = enough = False
+        try:
+            result = int(super()._execute(*args, **given))
+        except Enough:
+            result, enough = 0, True
+        except KeyboardInterrupt:
+            result, interrupted = 0, True
+        finally:
+            for number in old:
+                signal.signal(number, signal.SIG_IGN)
+        try:
+            return _end(session, self.sel_tasks or (), result, interrupted, enough)
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+
+def _end(session: Session, words: Any, result: int, interrupted: bool, enough: bool) -> int:
+    if "doflow.process" in sys.modules:
+        from doflow import process
+
+        process.close()
+    if result and not session.code:
+        session.note(ERROR)
+    if interrupted or session.code == INTERRUPTED:
+        interrupted = True
+        session.code = INTERRUPTED
+    for flow, work in session.works.items():
+        work.whole = flow in words and session.code == 0 and not enough
+    session.finish(interrupted)
+    if interrupted:
+        flows = " ".join(session.works)
+        sys.stderr.write(f"interrupted; what is done stays done. Go on with: doit {flows}\n")
+    return session.code
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    if "doflow.process" in sys.modules:
+        from doflow import process
+
+        process.stop_all()
+    raise KeyboardInterrupt
+
+
+def _noting(base: Any, session: Session) -> Any:
+    """Any reporter of doit's, which also hears what ours needs to know."""
+
+    class Noting(base):  # type: ignore[misc]
+        def add_success(self, task: Any) -> None:
+            super().add_success(task)
+            if task.actions and any(work.world.options.next for work in session.works.values()) and "." not in task.name:
+                raise Enough
+
+        def add_failure(self, task: Any, fail: Any) -> None:
+            outcome = getattr(fail, "outcome", None)
+            if outcome is None:
+                session.note(ERROR)
+            if base is not ConsoleReporter:
+                super().add_failure(task, fail)
+            elif outcome is None and not isinstance(fail, _unmet()):
+                super().add_failure(task, fail)
+            elif outcome is not None:
+                session.view.stopped(task.name, outcome)
+
+        def execute_task(self, task: Any) -> None:
+            if base is not ConsoleReporter:
+                super().execute_task(task)
+
+        def skip_uptodate(self, task: Any) -> None:
+            if base is not ConsoleReporter:
+                super().skip_uptodate(task)
+            else:
+                session.view.skipped(task.name)
+
+        def runtime_error(self, message: str) -> None:
+            session.note(ERROR)
+            super().runtime_error(message)
+
+        def complete_run(self) -> None:
+            if base is ConsoleReporter:
+                self.failures = []
+            super().complete_run()
+
+    if base is JsonReporter:
+        session.quiet = True
+    return Noting
+
+
+def _unmet() -> Any:
+    from doit.exceptions import UnmetDependency
+
+    return UnmetDependency
+
+
+def _default(session: Session, namespace: Mapping[str, Any]) -> list[str]:
+    """Plain `doit`: go on with the run of this branch, else with the only one that is open."""
+    from doflow import runs, tasks
+    from doflow.errors import DoflowError
+    from doflow.repo import look
+
+    try:
+        branch = look.find(str(session.root)).branch
+    except DoflowError:
+        return []
+    known = runs.known(session.root, session.project.detail["settings"]["layout"])
+    here = [run for run in known if run.branch == branch] or [run for run in known if not tasks.finished(session, run)]
+    if here:
+        return [here[-1].flow, f"--run={here[-1].name}"]
+    flows = ", ".join(session.project.about) or "none: doflow init"
+    session.warn(f'no run to go on with. Start one: doit FLOW --goal="…"   (flows: {flows})')
+    return []
+
+
+def _hinted(error: Exception, name: str, session: Session) -> str:
+    if isinstance(error, InvalidCommand):
+        error.bin_name = name
+        wanted = getattr(error, "not_found", None)
+        if wanted:
+            broken = "\n".join(session.project.broken.values())
+            known = ", ".join(session.project.about)
+            return broken or f"there is no flow or step called {wanted} (flows: {known})\n  hint: doit list --all"
+    return str(error)
+
+
+def _refused(session: Session, words: str) -> int:
+    if session.json:
+        import json
+
+        sys.stderr.write(json.dumps({"event": "error", "message": words}) + "\n")
+    else:
+        sys.stderr.write(f"ERROR: {words}\n")
+    return ERROR
+
+
+def _crashed(session: Session, error: Exception) -> int:
+    from doflow.errors import DoflowError
+
+    if isinstance(error, DoflowError):
+        return _refused(session, str(error))
+    import traceback
+
+    sys.stderr.write(traceback.format_exc())
+    return ERROR

@@ -1,0 +1,1 @@
+"""Guards: rules that protect the repository, the state and the purse; one per file."""

@@ -1,0 +1,78 @@
+"""One run at a time: a flock on the project's folder, which the kernel gives back however the holder ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from doflow.errors import LockHeld
+
+
+class Holder:
+    """The lock of this process. `holder.json` only makes the message of the next one kind."""
+
+    def __init__(self, root: Path, command: str) -> None:
+        self._root = root
+        self._command = command
+        self._fd = -1
+
+    def take(self) -> None:
+        fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as cause:
+            os.close(fd)
+            raise LockHeld(f"another run works in {self._root}{who(self._root)}", "wait for it, or stop it with ^C") from cause
+        self._fd = fd
+
+    def sign(self) -> None:
+        """Say who holds it; called when the run really begins."""
+        import json
+
+        from doflow import files, ledger
+
+        words = {"pid": os.getpid(), "since": ledger.now(), "command": self._command}
+        files.write(str(self._root / ".doflow" / "holder.json"), (json.dumps(words) + "\n").encode())
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            (self._root / ".doflow" / "holder.json").unlink(missing_ok=True)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def who(root: Path) -> str:
+    """" (pid 123, since …)", as far as it is known."""
+    import json
+
+    try:
+        words = json.loads((root / ".doflow" / "holder.json").read_text())
+        return f" (pid {words['pid']}, since {words['since']}: {words['command']})"
+    except (OSError, ValueError, KeyError):
+        return _from_kernel(root)
+
+
+def held(root: Path) -> bool:
+    """Does somebody hold the lock now?"""
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _from_kernel(root: Path) -> str:
+    try:
+        found = os.stat(root)
+        mark = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if mark in words and "FLOCK" in words and "->" not in words:
+                return f" (pid {words[4]})"
+    except (OSError, IndexError):
+        pass
+    return ""

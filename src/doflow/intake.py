@@ -1,0 +1,70 @@
+"""Beginning a run: is the repository fit for it, then its folder, its goal, its branch, its first lines."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from doflow import files, runs
+from doflow.errors import UsageError, WorldError
+from doflow.repo import git, look
+from doflow.world import World
+
+
+def preflight(world: World) -> None:
+    """Everything that would make a run fail later, said before anything is written or paid."""
+    head = world.head
+    trouble = look.state(head)
+    if trouble:
+        raise WorldError(trouble)
+    if not git.identity(head):
+        raise WorldError(
+            "git does not know who you are, and doflow invents no author",
+            'git config user.name "Your Name" && git config user.email you@example.org',
+        )
+    if not world.run.fresh and world.run.branch and head.branch != world.run.branch and not world.options.reopen:
+        raise WorldError(
+            f"run {world.run.name} belongs to branch {world.run.branch}, but {head.branch} is checked out",
+            f"git switch {world.run.branch}   or, to go on here:   doit {world.flow.name} --reopen",
+        )
+
+
+def begin(world: World) -> None:
+    """Make a new run real: folder, input.md, branch, lock. Each deed can be repeated after a crash."""
+    run = world.run
+    if not run.fresh:
+        return
+    _params(world)
+    branch = run.branch if world.settings.branch == "new" else world.head.branch
+    world.ledger.add(
+        "run_started", flow=run.flow, goal=run.goal, branch=branch, issue=run.issue, dir=run.dir,
+        pipeline=list(world.order()), params=dict(run.params), pid=os.getpid(),
+    )  # fmt: skip
+    if branch != world.head.branch:
+        _branch(world, branch)
+    world.run_dir.mkdir(parents=True, exist_ok=True)
+    files.write(str(world.run_dir / "input.md"), (run.goal + "\n").encode("utf-8", "surrogateescape"))
+    world.run = replace(run, branch=branch, fresh=False)
+    world.book.run = world.run
+    world.write_lock()
+
+
+def _params(world: World) -> None:
+    missing = [param.name for param in world.flow.params if param.required and not world.params.get(param.name)]
+    if missing:
+        name = missing[0]
+        raise UsageError(
+            f"{world.flow.name} needs --{name}: {runs.shorten(_about(world, name))}",
+            f'doit {world.flow.name} --{name}="…"',
+        )
+
+
+def _about(world: World, name: str) -> str:
+    return next((param.about for param in world.flow.params if param.name == name), "") or "what to build"
+
+
+def _branch(world: World, branch: str) -> None:
+    if branch in look.branches(world.head):
+        world._head = git.switch_branch(world.head, branch)
+    else:
+        world._head = git.make_branch(world.head, branch, world.head.commit)

@@ -1,0 +1,44 @@
+"""A job: one thing for an agent or a command to do, with its key, its paths and its limits settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from doflow.keys import Key
+from doflow.model import Step
+from doflow.sections import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A step, or one phase of one. `makes` are paths from the project's root; `writes` None = everything unprotected."""
+
+    step: Step
+    key: Key
+    makes: tuple[str, ...] = ()
+    writes: tuple[str, ...] | None = ()
+    phase: Phase | None = None
+    last: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.step.id}:{self.phase.number}" if self.phase else self.step.id
+
+    @property
+    def where(self) -> dict[str, str]:
+        """How entries of the ledger name it."""
+        return {"step": self.step.id, "phase": self.phase.number} if self.phase else {"step": self.step.id}
+
+    @property
+    def commits(self) -> bool:
+        return bool(self.makes) or self.phase is not None
+
+    @property
+    def paid(self) -> bool:
+        """An agent does it: its start is on disk before it is called."""
+        return self.step.kind != "shell"
+
+    @property
+    def watched(self) -> bool:
+        """Its files are compared before and after: an agent may touch them."""
+        return self.paid or self.step.repair > 0

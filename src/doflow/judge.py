@@ -1,0 +1,152 @@
+"""Is a step up to date, and if not, why: the one place that says so, for doit, `why`, `plan` and `status`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from doflow import keys, sections
+from doflow.lock import Record
+from doflow.model import Step
+from doflow.sections import Phase
+from doflow.version import VERSION
+from doflow.world import World
+
+_WORDS = {
+    "prompt": "its prompt changed",
+    "step": "its definition in the flow changed",
+    "params": "a parameter it uses changed",
+    "note": "it was rejected with a note",
+    "follows": "the verdict of a step it follows changed",
+    "agent": "its agent or model changed (triggers: agent)",
+    "section": "its section changed",
+    "before": "the phase before it changed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`reasons` empty = up to date; `edited` = artifacts that carry a person's edit; `remarks` = shown, never paid."""
+
+    reasons: tuple[str, ...]
+    key: keys.Key | None = None
+    edited: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def fresh(self) -> bool:
+        return not self.reasons
+
+
+def of_step(step: Step, world: World) -> Verdict:
+    record = world.book.steps.get(step.id)
+    found = edited(step, world)
+    if record is None:
+        return Verdict((_undone(step.id, world),), None, found)
+    key = world.key(step)
+    reasons = [*_asked(step.id, world), *_changes(record, key, step, world), *_gone(step, world)]
+    return Verdict(tuple(reasons), key, found, _remarks(step, record, world))
+
+
+def of_phase(step: Step, phase: Phase, key: keys.Key, world: World) -> Verdict:
+    name = f"{step.id}:{phase.number}"
+    record = world.book.steps.get(name)
+    if record is None:
+        return Verdict((_undone(name, world),), key)
+    reasons = [*_asked(name, world), *_asked(step.id, world)]
+    reasons += [_WORDS[part] for part in _differing(record, key)]
+    return Verdict(tuple(reasons), key, (), _remarks(step, record, world))
+
+
+def phase_keys(step: Step, world: World) -> tuple[tuple[Phase, keys.Key], ...]:
+    """The phases of the file as it is now, each with its key; a file without phases is one phase of its own."""
+    text = world.place.text(world.path(step.phases)) or ""
+    found = sections.phases(text) or (Phase("all", step.phases, text, 1),)
+    keyed: list[tuple[Phase, keys.Key]] = []
+    before = ""
+    for phase in found:
+        key = keys.of_phase(step, phase.text, before)
+        keyed.append((phase, key))
+        before = key.key
+    return tuple(keyed)
+
+
+def carried(path: str, world: World) -> bool:
+    """Does this artifact carry what a person wrote?"""
+    now = world.digest(path)
+    held = world.book.artifacts.get(path)
+    return bool(now) and (held is None or held.digest != now or held.author == "person")
+
+
+def edited(step: Step, world: World) -> tuple[str, ...]:
+    return tuple(path for said in step.makes if carried(path := world.path(said), world))
+
+
+def _undone(name: str, world: World) -> str:
+    if name in world.book.returned:
+        return "its agent has returned; what is left is to check and commit"
+    if name in world.book.begun:
+        return "it was begun and not finished"
+    return "it has not been done yet"
+
+
+def _asked(name: str, world: World) -> list[str]:
+    return ["you asked for it (--force)"] if name in world.options.force else []
+
+
+def _changes(record: Record, key: keys.Key, step: Step, world: World) -> list[str]:
+    if record.key == key.key:
+        return []
+    words = [_part_words(part, step) for part in _differing(record, key)]
+    for path in sorted({*record.reads, *key.reads}):
+        was, now = record.reads.get(path, ""), key.reads.get(path, "")
+        if was != now:
+            words.append(_file_words(path, was, now, world))
+    return words or ["its key changed"]
+
+
+def _differing(record: Record, key: keys.Key) -> list[str]:
+    return sorted(p for p in {*record.parts, *key.parts} if record.parts.get(p) != key.parts.get(p))
+
+
+def _part_words(part: str, step: Step) -> str:
+    if part == "prompt" and step.prompt and step.prompt.name:
+        return f"its prompt {step.prompt.name} changed"
+    if part == "step":
+        return f"its definition in {step.origin.file or 'the flow'} changed"
+    return _WORDS[part]
+
+
+def _file_words(path: str, was: str, now: str, world: World) -> str:
+    if not now:
+        return f"{path} is gone"
+    if not was:
+        return f"{path} is new"
+    bare = path.split("#")[0]
+    held = world.book.artifacts.get(bare)
+    if held is not None and carried(bare, world):
+        return f"{path} was edited by hand"
+    return f"{path} changed (made anew by {held.step})" if held and held.step else f"{path} changed"
+
+
+def _gone(step: Step, world: World) -> list[str]:
+    return [f"{path} is gone" for said in step.makes if not world.digest(path := world.path(said))]
+
+
+def _remarks(step: Step, record: Record, world: World) -> tuple[str, ...]:
+    now = described(step, world)
+    names = {"agent": "its agent", "packaged": "its packaged prompt", "doflow": "doflow"}
+    return tuple(
+        f"{words} was {record.by[name]}, now {now[name]}"
+        for name, words in names.items()
+        if name in record.by and name in now and record.by[name] != now[name]
+    )
+
+
+def described(step: Step, world: World) -> dict[str, str]:
+    """What is recorded beside the key: who does the step, with which packaged text, by which doflow."""
+    found = {"doflow": VERSION}
+    if step.kind != "shell":
+        found["agent"] = world.agent_of(step)
+    if step.prompt is not None and step.prompt.packaged:
+        found["packaged"] = keys.short(step.prompt.text, 8)
+    return found

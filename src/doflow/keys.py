@@ -1,0 +1,158 @@
+"""The key of a step: the hash of all that its result depends on, in named parts, so that a change can be told in words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from doflow import sections
+from doflow.errors import WorldError
+from doflow.model import Prompt, Read, Step
+
+_PARAM = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+_GLOB = re.compile(r"[*?\[]")
+ABSENT = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """`key` = hash over `parts` and `reads`; `missing` = inputs that must exist and don't."""
+
+    key: str
+    parts: Mapping[str, str]
+    reads: Mapping[str, str]
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run's paths lie, and how its files are looked at."""
+
+    root: Path
+    run_dir: str
+    boxed: frozenset[str]
+    digest: Callable[[str], str]
+
+    def path(self, said: str) -> str:
+        """A path as a flow says it, from the project's root."""
+        return said.lstrip("/") if said.startswith("/") else f"{self.run_dir}/{said}"
+
+    def expand(self, said: str) -> tuple[str, ...]:
+        """The files that a path or a glob of a flow means, in order."""
+        path = self.path(said)
+        if not _GLOB.search(path):
+            return (path,)
+        found = self.root.glob(path)
+        return tuple(sorted(str(item.relative_to(self.root)) for item in found if item.is_file()))
+
+    def text(self, path: str) -> str | None:
+        """The words of a file, or None if there is none; never follows a link out, never waits on a pipe."""
+        try:
+            descriptor = os.open(self.root / path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as cause:
+            raise WorldError(f"{path}: cannot be read ({cause.strerror})") from cause
+        with os.fdopen(descriptor, "rb") as stream:
+            return stream.read().decode("utf-8", "surrogateescape")
+
+
+def of_step(
+    step: Step,
+    place: Place,
+    params: Mapping[str, str],
+    note: str = "",
+    markers: Sequence[tuple[str, str]] = (),
+    agent: str = "",
+    packaged: bool = False,
+) -> Key:
+    """The key of a step as things are now. `agent` and `packaged`: what `triggers` make count."""
+    parts = {"step": _definition(step)}
+    if step.prompt is not None:
+        parts["prompt"] = _prompt(step.prompt, packaged)
+    if used := _used(step, params):
+        parts["params"] = short(used)
+    if note:
+        parts["note"] = short(note)
+    if markers:
+        parts["follows"] = short(list(markers))
+    if agent:
+        parts["agent"] = short(agent)
+    reads, missing = read_digests(step.reads, place)
+    return Key(join(parts, reads), parts, reads, missing)
+
+
+def of_phase(step: Step, text: str, before: str) -> Key:
+    """The key of a phase: its section with empty boxes, its definition, the key of the phase before."""
+    parts = {"section": short(sections.untick(text)), "step": _definition(step)}
+    if step.prompt is not None:
+        parts["prompt"] = _prompt(step.prompt, False)
+    if before:
+        parts["before"] = before[:16]
+    return Key(join(parts, {}), parts, {})
+
+
+def read_digests(reads: Sequence[Read], place: Place) -> tuple[dict[str, str], tuple[str, ...]]:
+    found: dict[str, str] = {}
+    missing: list[str] = []
+    for read in reads:
+        files = place.expand(read.path)
+        for path in files:
+            shown = f"{path}#{read.section}" if read.section else path
+            found[shown] = _digest(path, read.section, place)
+            if not found[shown] and not read.optional:
+                missing.append(shown)
+        if not files and not read.optional:
+            missing.append(place.path(read.path))
+    return found, tuple(missing)
+
+
+def join(parts: Mapping[str, str], reads: Mapping[str, str]) -> str:
+    return short([sorted(parts.items()), sorted(reads.items())], 64)
+
+
+def short(value: object, length: int = 16) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:length]
+
+
+def substitute(text: str, params: Mapping[str, str]) -> str:
+    """Put parameters in the place of `{name}`; other braces stay as they are, values are not looked at again."""
+    return _PARAM.sub(lambda found: params.get(found[1], found[0]), text)
+
+
+def _definition(step: Step) -> str:
+    check = {name: value for name, value in asdict(step.check).items() if value}
+    parts = [step.kind, list(step.run), step.shell, list(step.makes), step.from_text, check]
+    return short([*parts, list(step.personas), step.rounds, [route.when for route in step.routes]])
+
+
+def _prompt(prompt: Prompt, packaged: bool) -> str:
+    if prompt.packaged and not packaged:
+        return f"packaged {prompt.name}"
+    return short(prompt.text)
+
+
+def _used(step: Step, params: Mapping[str, str]) -> dict[str, str]:
+    texts = [step.prompt.text if step.prompt else "", step.shell, *step.run, *step.makes]
+    names = {name for text in texts for name in _PARAM.findall(text)}
+    return {name: params[name] for name in sorted(names) if name in params}
+
+
+def _digest(path: str, section: str, place: Place) -> str:
+    if not section and path not in place.boxed:
+        return place.digest(path)
+    text = place.text(path)
+    if text is None:
+        return ABSENT
+    if section:
+        cut = sections.section(text, section)
+        if cut is None:
+            return ABSENT
+        text = cut
+    return short(sections.untick(text), 64)

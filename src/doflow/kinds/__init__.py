@@ -1,0 +1,1 @@
+"""Running one step, one kind per file."""

@@ -1,0 +1,67 @@
+"""The pauses for a person: a gate waits for a yes, a clarification for answers. Neither is ever passed by waiting."""
+
+from __future__ import annotations
+
+from doflow import keys, plan, sections
+from doflow.model import Outcome, Status, Step
+from doflow.world import World
+
+
+def approved(step: Step, world: World) -> bool:
+    if world.settings.auto_approve or world.options.auto_approve:
+        return True
+    held = world.book.approvals.get(step.id)
+    return held is not None and held.digest == shown(step, world)
+
+
+def shown(step: Step, world: World) -> str:
+    """The digest of what the person is asked about: a yes to something else does not count."""
+    paths = [path for said in step.makes for path in world.place.expand(said)]
+    paths += [path for read in step.reads for path in world.place.expand(read.path)] if step.kind == "gate" else []
+    return keys.short([[path, world.digest(path)] for path in paths])
+
+
+def ask(step: Step, world: World) -> Outcome:
+    if approved(step, world):
+        return Outcome(Status.DONE)
+    paths = ", ".join(f"{world.run.dir}/{said}" for said in step.makes)
+    question = plan.gate_text(step, world.settings)
+    reason = f"{question} ({paths})" if paths else question
+    hint = f"doflow approve {step.id}   or   doflow reject {step.id} --note '…'   then: doit {world.flow.name}"
+    world.ledger.add("gate", step=step.id, message=reason, hint=hint, shown=shown(step, world))
+    return Outcome(Status.PAUSED, reason, hint)
+
+
+def open_questions(step: Step, world: World) -> tuple[tuple[str, str], ...]:
+    """The questions left in the step's artifacts, each with its file."""
+    paths = [world.path(said) for said in step.makes]
+    return tuple((path, words) for path in paths for words in sections.questions(world.place.text(path) or ""))
+
+
+def clarify(step: Step, world: World) -> Outcome:
+    asked = open_questions(step, world)
+    if not asked:
+        return Outcome(Status.DONE)
+    lines = "".join(f"\n    {number}. {words}" for number, (_, words) in enumerate(asked, 1))
+    reason = f"{asked[0][0]} asks {len(asked)} question{'s' if len(asked) > 1 else ''}:{lines}"
+    hint = f"doflow answer   then: doit {world.flow.name}"
+    world.ledger.add("clarification", step=step.id, message=reason, hint=hint, questions=[words for _, words in asked])
+    return Outcome(Status.PAUSED, reason, hint)
+
+
+def route(step: Step, world: World) -> tuple[Outcome, str]:
+    """Where a routing step leads: the outcome, and the marker."""
+    record = world.book.steps.get(step.id)
+    marker = record.marker if record else ""
+    rule = plan.rule(step, marker)
+    if rule is None:
+        wanted = ", ".join(f"`{found.when}`" for found in step.routes)
+        hint = f"doflow logs {step.id}; then: doit {world.flow.name} --force={step.id}"
+        return Outcome(Status.FAILED, f"{step.id} gave none of the markers {wanted}", hint), ""
+    if rule.variant:
+        world.book.variant = rule.variant
+    if rule.pause:
+        hint = f"doit {world.flow.name} --force={step.id}   asks again"
+        world.ledger.add("paused", step=step.id, message=rule.pause, hint=hint, marker=marker)
+        return Outcome(Status.PAUSED, f"{marker}: {rule.pause}", hint), marker
+    return Outcome(Status.DONE), marker

@@ -1,0 +1,65 @@
+"""A step that a command does. With `repair`, a failing command is fed back to an agent and tried again."""
+
+from __future__ import annotations
+
+import os
+
+from doflow import calling, environment, frame, keys, process
+from doflow.guards.fence import Fence
+from doflow.job import Job
+from doflow.model import Command, Outcome, Status, Step
+from doflow.world import World
+
+
+def run(step: Step, world: World, fence: Fence) -> Outcome:
+    return frame.perform(job(step, world), world, fence, produce)
+
+
+def job(step: Step, world: World) -> Job:
+    makes = tuple(world.path(said) for said in step.makes)
+    writes = None if step.repair and step.writes is None else tuple(step.writes or ())
+    return Job(step, world.key(step), makes, writes)
+
+
+def produce(job: Job, world: World, attempt: int) -> Outcome:
+    outcome = _run(job, world, attempt)
+    for turn in range(1, job.step.repair + 1):
+        if outcome.ok or outcome.status is Status.CANCELLED:
+            break
+        world.ledger.add("warning", **job.where, message=f"{outcome.reason}; handed to an agent ({turn} of {job.step.repair})")
+        mended = calling.call(job, world, turn, role="repair", trouble=outcome.text)
+        if not mended.ok:
+            return mended
+        outcome = _run(job, world, attempt + turn)
+    return outcome
+
+
+def _run(job: Job, world: World, attempt: int) -> Outcome:
+    step = job.step
+    argv = tuple(keys.substitute(word, world.params) for word in step.run)
+    argv = argv or ("sh", "-c", keys.substitute(step.shell, world.params))
+    log = calling.log_path(job, world, attempt)
+    if os.path.exists(log):
+        os.unlink(log)
+    command = Command(argv, env=_environment(job, world), cwd=str(world.root))
+    tick = calling.beat(job, world, log)
+    result = process.run(command, log, log, calling.timeout_of(job, world), tick)
+    if result.stopped == "cancelled":
+        return Outcome(Status.CANCELLED, "interrupted")
+    if result.code == 0 and not result.stopped:
+        return Outcome(Status.DONE, text=process.tail(log) if step.routes or step.from_text else "")
+    words = process.explain(result, argv)
+    last = process.tail(log, 1500)
+    status = Status.TIMEOUT if result.stopped else Status.FAILED
+    hint = f"doflow logs {step.id} shows all of its output; then: doit {world.flow.name}"
+    return Outcome(status, f"{words}\n{_indented(last)}" if last.strip() else words, hint, text=f"{words}\n{last}")
+
+
+def _environment(job: Job, world: World) -> dict[str, str]:
+    makes = "\n".join(str(world.root / path) for path in job.makes)
+    extra = {"DOFLOW_RUN": world.run.name, "DOFLOW_RUN_DIR": str(world.run_dir), "DOFLOW_STEP": job.step.id}
+    return environment.for_shell(world.environ, extra | ({"DOFLOW_MAKES": makes} if makes else {}))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.strip().splitlines()[-12:])

@@ -1,0 +1,82 @@
+"""What happened: one run's append-only `events.jsonl`, and reading it back.
+
+A line that a killed writer left torn is dropped by the reader and never joined by the next line.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from doflow import files
+
+Entry = Mapping[str, Any]
+Listener = Callable[[Entry], None]
+
+#: events without which a resume would pay or lose something: on disk before we go on
+DURABLE = frozenset({
+    "run_started", "step_starting", "returned", "intent", "step_complete", "phase_starting", "phase_complete",
+    "paused", "rate_limited", "error", "gate", "clarification", "pipeline_complete", "adopted", "approved",
+    "rejected", "answered", "forced", "reset",
+})  # fmt: skip
+
+#: events that are shown but not kept: they would repeat with every look at a run
+SHOWN = frozenset({"heartbeat", "step_skipped"})
+
+
+class Ledger:
+    """The writer. Threads may share it."""
+
+    def __init__(self, path: Path, run: str, listen: Listener) -> None:
+        self._path = path
+        self._run = run
+        self._listen = listen
+        self._file: files.Appender | None = None
+        self._guard = threading.Lock()
+
+    def add(self, event: str, *, durable: bool | None = None, **data: Any) -> Entry:
+        entry = {"event": event, "at": now(), "run": self._run, **data}
+        if event not in SHOWN:
+            sync = event in DURABLE if durable is None else durable
+            with self._guard:
+                if self._file is None:
+                    self._file = files.Appender(str(self._path))
+                self._file.add(line(entry), sync)
+        self._listen(entry)
+        return entry
+
+    def close(self) -> None:
+        with self._guard:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """Every whole entry, oldest first; none if there is no ledger yet."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for raw in data.split(b"\n"):
+        if raw:
+            try:
+                entry = json.loads(raw)
+            except ValueError:
+                continue
+            if isinstance(entry, dict) and "event" in entry:
+                yield entry
+
+
+def line(entry: Entry) -> bytes:
+    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape") + b"\n"
+
+
+def now() -> str:
+    """The time as every record of doflow writes it: ISO 8601, UTC, milliseconds."""
+    seconds = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}Z"

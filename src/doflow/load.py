@@ -1,0 +1,310 @@
+"""Files into flows: the one door for YAML, and the catalogue of all flows of a project.
+
+flow YAML -> Doc (strict) -> Draft (patches applied) -> Flow (built, wired)
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from doflow import draft as drafts
+from doflow import flows, schema, strict
+from doflow.draft import Draft
+from doflow.errors import FlowError, Problem
+from doflow.flows import Surroundings
+from doflow.model import Flow
+from doflow.prompts import Prompts
+from doflow.strict import Doc, nearest
+
+_ODD = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_TAB = re.compile(r"^\t[ \t]*\S", re.MULTILINE)
+_SHARED = re.compile(r"(?:^|[\s\[{,])[&*][^\s,\]}]", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All flows of a project, those that cannot be used, and every file and folder this depends on."""
+
+    flows: dict[str, Flow]
+    broken: dict[str, FlowError]
+    sources: tuple[str, ...]
+
+
+def catalogue(root: Path, variant: str = "") -> Catalogue:
+    """Every flow of the project and of doflow itself; one bad file never hides the others."""
+    with _calm():
+        return _catalogue(_shelf(root, variant))
+
+
+def _catalogue(shelf: _Shelf) -> Catalogue:
+    good: dict[str, Flow] = {}
+    broken: dict[str, FlowError] = {}
+    for stem, path in shelf.files.items():
+        try:
+            good[stem] = shelf.flow(path)
+        except FlowError as error:
+            broken[stem] = error
+            named = shelf.named(path)
+            if named not in shelf.files:
+                broken[named] = error
+    for stem, circle in _sub_flow_circles(good):
+        broken[stem] = circle
+        del good[stem]
+    return Catalogue(good, broken, shelf.sources())
+
+
+def flow_file(path: Path, root: Path, variant: str = "") -> Flow:
+    """One flow, from a file anywhere; raises FlowError with everything that is wrong in it."""
+    with _calm():
+        return _shelf(root, variant).flow(Path(os.path.abspath(path)))
+
+
+@contextmanager
+def _calm() -> Iterator[None]:
+    """No garbage collection meanwhile: a tree of nodes has no circles, and walking it again and again costs a third."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def packaged() -> Path:
+    """The folder of the flows that come with doflow."""
+    return schema.data("flows")
+
+
+def document(path: Path, name: str = "") -> Doc:
+    """A strict YAML file whose top is a mapping, with the place of everything in it."""
+    name = name or str(path)
+    return tree(strict.read(str(path), name), name)
+
+
+def tree(text: str, name: str) -> Doc:
+    """The same for a text that is already read."""
+    root = _compose(text, name)
+    if root is None:
+        raise FlowError((Problem(name, 1, 1, "the file is empty", "write `key: value` lines in it"),))
+    value = strict.plain(root, name)
+    if not isinstance(value, dict):
+        mark = root.start_mark
+        message = "the top of the file must be a mapping"
+        raise FlowError((Problem(name, mark.line + 1, mark.column + 1, message, "write `key: value` lines"),))
+    return Doc(name, value, root)
+
+
+def parse(text: str, name: str) -> object:
+    """The plain values of a strict YAML text."""
+    root = _compose(text, name)
+    return None if root is None else strict.plain(root, name)
+
+
+def _compose(text: str, name: str) -> Any:
+    """The node tree; nothing shared in it, nothing deep, read by the fast parser where there is one."""
+    import yaml
+
+    _refuse_odd_text(text, name)
+    loader = loader_class()
+    try:
+        root = loader(text).get_single_node()
+        if ("&" in text or "*" in text) and _SHARED.search(text):
+            _refuse_shared(text, name, loader)
+    except yaml.YAMLError as error:
+        raise FlowError((_syntax(error, text, name),)) from error
+    return root
+
+
+def _refuse_odd_text(text: str, name: str) -> None:
+    if len(text) > strict.LIMIT:
+        raise strict.too_large(name)
+    odd = _ODD.search(text)
+    if odd:
+        message = f"the character U+{ord(odd[0]):04X} is not allowed"
+        raise FlowError((Problem(name, *_spot(text, odd.start()), message, "take it out; it cannot be seen"),))
+    tab = _TAB.search(text)
+    if tab:
+        raise FlowError((Problem(name, *_spot(text, tab.start()), "a tab indents this line", "indent with spaces"),))
+
+
+def _spot(text: str, offset: int) -> tuple[int, int]:
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
+def loader_class(fast: bool = True) -> Any:
+    """Leaves each node's implicitness as its tag, so that `strict` sees which word is plain and which is tagged."""
+    import yaml
+
+    base: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader) if fast else yaml.BaseLoader
+
+    class Strict(base):  # type: ignore[misc] # chosen at run time
+        depth = 0
+
+        def resolve(self, kind: object, value: object, implicit: object) -> object:
+            return implicit
+
+        def descend_resolver(self, parent: Any, index: object) -> None:
+            self.depth += 1
+            if self.depth > strict.DEPTH:
+                message = f"nested deeper than {strict.DEPTH} levels"
+                raise yaml.composer.ComposerError(None, None, message, parent.start_mark)
+
+        def ascend_resolver(self) -> None:
+            self.depth -= 1
+
+    return Strict
+
+
+def _refuse_shared(text: str, name: str, loader: Any) -> None:
+    import yaml
+
+    for event in yaml.parse(text, Loader=loader):
+        if getattr(event, "anchor", None):
+            what = "alias" if isinstance(event, yaml.AliasEvent) else "anchor"
+            mark = event.start_mark
+            hint = 'write it out; put a text that begins with * or & in quotes: "*.md"'
+            problem = Problem(name, mark.line + 1, mark.column + 1, f"the {what} {event.anchor!r} is not allowed", hint)
+            raise FlowError((problem,))
+
+
+def _syntax(error: Any, text: str, name: str) -> Problem:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    message = getattr(error, "problem", None) or "this is not YAML"
+    rows = text.split("\n")
+    row = rows[line - 1] if line <= len(rows) else ""
+    hint = "quote texts that hold `: ` or ` #` or begin with a special sign, and check the indentation"
+    if "another document" in message:
+        message, hint = "a second document begins here", "take the line `---` out; one file holds one flow"
+    elif "alias" in message or "alphabetic" in message:
+        message, hint = "an unquoted text may not begin with * or &", 'put it in quotes: "*.md"'
+    elif "\t" in row[: len(row) - len(row.lstrip())]:
+        message, hint = "a tab indents this line", "indent with spaces"
+    elif "nested deeper" in message:
+        hint = "a flow needs no more than a few levels"
+    return Problem(name, line, column, message, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """The flow files of a project by name, and what was read of them."""
+
+    root: Path
+    packaged: Path
+    files: dict[str, Path]
+    prompts: Prompts
+    docs: dict[Path, Doc] = field(default_factory=dict)
+
+    def flow(self, path: Path) -> Flow:
+        own = path.parent == self.packaged
+        if path.suffix != ".yaml":
+            hint = f"rename it to {path.stem}.yaml"
+            raise FlowError((Problem(self.shown(path), 1, 1, "a flow's file ends in .yaml", hint),))
+        names = frozenset(self.files)
+        around = Surroundings(str(path), path.stem, own, self.prompts, names, self.root)
+        return flows.build(self.draft(path, ()), around)
+
+    def draft(self, path: Path, below: tuple[Path, ...]) -> Draft:
+        doc = self.doc(path)
+        return drafts.draft(doc, lambda name: self.base(name, doc, (*below, path)))
+
+    def base(self, name: str, doc: Doc, below: tuple[Path, ...]) -> Draft:
+        """The draft of the flow called `name`; a flow that extends its own name means the packaged one."""
+        path = self.files.get(name)
+        if path in below and (self.packaged / f"{name}.yaml").is_file():
+            path = self.packaged / f"{name}.yaml"
+        if path is None:
+            hint = nearest(name, sorted(self.files)) or f"flows: {', '.join(sorted(self.files))}"
+            raise FlowError((doc.problem(("extends",), f"there is no flow {name!r}", hint),))
+        if path in below:
+            circle = " -> ".join(entry.stem for entry in (*below, path))
+            hint = "let one of them stand on its own"
+            raise FlowError((doc.problem(("extends",), f"the flows extend each other: {circle}", hint),))
+        try:
+            return self.draft(path, below)
+        except FlowError as error:
+            first = doc.problem(("extends",), f"the flow {name!r} cannot be extended", "mend it first; see below")
+            raise FlowError((first, *error.problems)) from error
+
+    def doc(self, path: Path) -> Doc:
+        if path not in self.docs:
+            doc = document(self.allowed(path), self.shown(path))
+            found = schema.faults(doc.value, "flow")
+            if found:
+                raise FlowError(tuple(doc.problem(f.path, f.message, f.hint, f.key) for f in found))
+            self.docs[path] = doc
+        return self.docs[path]
+
+    def allowed(self, path: Path) -> Path:
+        inside = (os.path.join(os.path.realpath(folder), "") for folder in (self.root, self.packaged))
+        if path.is_symlink() and not os.path.realpath(path).startswith(tuple(inside)):
+            message = "the file is a link that leads out of the project"
+            raise FlowError((Problem(self.shown(path), 1, 1, message, "copy the flow into flows/"),))
+        return path
+
+    def shown(self, path: Path) -> str:
+        return os.path.relpath(path, self.root) if path.is_relative_to(self.root) else str(path)
+
+    def named(self, path: Path) -> str:
+        """The name that a file which cannot be used gives its flow, as far as it can be known."""
+        name = self.docs[path].value["flow"] if path in self.docs else path.stem
+        return name if isinstance(name, str) else path.stem
+
+    def sources(self) -> tuple[str, ...]:
+        found: dict[str, None] = {}
+        for folder in (self.root / "flows", self.packaged):
+            found.update({str(folder): None, str(folder / "prompts"): None})
+            found.update({str(path): None for path in _flow_files(folder)})
+        return tuple(os.path.abspath(path) for path in {**found, **self.prompts.used})
+
+
+def _shelf(root: Path, variant: str) -> _Shelf:
+    root = Path(os.path.abspath(root))
+    shipped = packaged()
+    files: dict[str, Path] = {}
+    for folder in (shipped, root / "flows"):
+        files.update({path.stem: path for path in _flow_files(folder)})
+    return _Shelf(root, shipped, files, Prompts(root, shipped, variant))
+
+
+def _flow_files(folder: Path) -> Iterator[Path]:
+    """`.yml` comes first so that a `.yaml` of the same name wins."""
+    if folder.is_dir():
+        yield from sorted(folder.glob("*.yml"))
+        yield from sorted(folder.glob("*.yaml"))
+
+
+def _sub_flow_circles(good: dict[str, Flow]) -> list[tuple[str, FlowError]]:
+    found = []
+    for stem, flow in good.items():
+        for step in flow.steps:
+            way = _way_back(stem, step.flow, good)
+            if way:
+                message = f"the flows run each other: {' -> '.join((stem, *way))}"
+                origin = step.origin
+                problem = Problem(origin.file, origin.line, origin.column, message, "take one of the steps out")
+                found.append((stem, FlowError((problem,))))
+                break
+    return found
+
+
+def _way_back(home: str, start: str, good: dict[str, Flow]) -> tuple[str, ...]:
+    waiting: list[tuple[str, ...]] = [(start,)] if start else []
+    seen = {start}
+    while waiting:
+        way = waiting.pop()
+        if way[-1] == home:
+            return way
+        for step in good[way[-1]].steps if way[-1] in good else ():
+            if step.flow and step.flow not in seen:
+                seen.add(step.flow)
+                waiting.append((*way, step.flow))
+    return ()

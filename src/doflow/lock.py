@@ -1,0 +1,188 @@
+"""Provenance: `doflow.lock` in a run's folder, the one thing that a clone needs.
+
+The file is YAML; doflow writes one line per step and artifact (each a JSON object, which is YAML too), so that a
+commit shows what changed and a merge stays readable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from doflow import files
+from doflow.errors import WorldError
+
+NAME = "doflow.lock"
+_HEAD = "# What each artifact of this run was made from. Written by doflow; commit it.\n"
+_FIELDS = ("run", "flow", "goal", "branch", "issue", "variant")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A finished step: its key, the parts of the key, and what else is worth knowing about it."""
+
+    key: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+    reads: Mapping[str, str] = field(default_factory=dict)
+    made: Mapping[str, str] = field(default_factory=dict)
+    marker: str = ""
+    by: Mapping[str, str] = field(default_factory=dict)
+    at: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in values.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file of the run: its digest and who wrote it (agent, person, answer, or the step that revised it)."""
+
+    digest: str
+    author: str
+    step: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A person's yes (or no with a note) to what had this digest."""
+
+    digest: str
+    by: str = ""
+    note: str = ""
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """All of it. `goal` is the digest of the goal."""
+
+    run: str
+    flow: str
+    goal: str = ""
+    branch: str = ""
+    issue: str = ""
+    variant: str = ""
+    steps: Mapping[str, Record] = field(default_factory=dict)
+    artifacts: Mapping[str, Artifact] = field(default_factory=dict)
+    approvals: Mapping[str, Approval] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+class Lines:
+    """The lock's text, kept line by line, so that a run of many steps renders only what changed."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], tuple[object, str]] = {}
+
+    def text(self, lock: Lock) -> bytes:
+        parts = [_HEAD, "doflow: 1\n"]
+        parts += [f"{name}: {_json(getattr(lock, name))}\n" for name in _FIELDS]
+        for title in ("steps", "artifacts", "approvals", "notes"):
+            rows: Mapping[str, Any] = getattr(lock, title)
+            parts.append(f"{title}:\n" if rows else f"{title}: {{}}\n")
+            parts += [self._row(title, name, row) for name, row in rows.items()]
+        return "".join(parts).encode()
+
+    def _row(self, title: str, name: str, row: Any) -> str:
+        held = self._seen.get((title, name))
+        if held is None or held[0] is not row:
+            held = (row, f"  {_json(name)}: {_json(_plain(row))}\n")
+            self._seen[title, name] = held
+        return held[1]
+
+
+def read(path: Path) -> Lock | None:
+    """The lock in this file; None if there is none. Unreadable = an error that says so."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    return parse(data, str(path))
+
+
+def parse(data: bytes, name: str) -> Lock:
+    try:
+        return _build(_quick(data.decode()))
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        pass
+    from doflow import load
+
+    try:
+        return _build(load.parse(data.decode("utf-8", "replace"), name))
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        hint = "restore it with `git checkout -- FILE`, or delete it: it is rebuilt from the commits"
+        raise WorldError(f"{name}: this lock cannot be read ({cause})", hint) from cause
+
+
+def head(path: Path) -> dict[str, str]:
+    """Only the first fields (run, flow, goal, branch …): what is needed to choose a run."""
+    found: dict[str, str] = {}
+    try:
+        with path.open("rb") as stream:
+            for raw in stream:
+                name, _, value = raw.decode("utf-8", "replace").partition(": ")
+                if name in _FIELDS:
+                    found[name] = json.loads(value)
+                elif name.startswith("steps"):
+                    break
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def write(path: Path, data: bytes) -> None:
+    files.write(str(path), data)
+
+
+def with_step(lock: Lock, name: str, record: Record, artifacts: Mapping[str, Artifact]) -> Lock:
+    return replace(lock, steps={**lock.steps, name: record}, artifacts={**lock.artifacts, **artifacts})
+
+
+def record(values: Mapping[str, Any]) -> Record:
+    """A record from its plain form (a line of the lock, an entry of the ledger)."""
+    return Record(**{name: values[name] for name in Record.__slots__ if name in values})
+
+
+def _quick(text: str) -> dict[str, Any]:
+    """Our own layout, read without a YAML parser; anything else raises and is left to one."""
+    found: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
+    for line in text.splitlines():
+        if line.startswith("  "):
+            name, end = json.JSONDecoder().raw_decode(line, 2)
+            if not line.startswith(": ", end):
+                raise ValueError(line)
+            rows[name] = json.loads(line[end + 2 :])
+        elif line and not line.startswith("#"):
+            name, _, value = line.partition(":")
+            found[name] = rows = {} if not value.strip() else json.loads(value)
+    return found
+
+
+def _build(values: Any) -> Lock:
+    if values["doflow"] != 1:
+        raise ValueError(f"format {values['doflow']}, this doflow reads format 1: upgrade doflow")
+    fields = {name: str(values.get(name) or "") for name in _FIELDS}
+    return Lock(
+        **fields,
+        steps={name: record(row) for name, row in (values.get("steps") or {}).items()},
+        artifacts={name: Artifact(**row) for name, row in (values.get("artifacts") or {}).items()},
+        approvals={name: Approval(**row) for name, row in (values.get("approvals") or {}).items()},
+        notes=dict(values.get("notes") or {}),
+    )
+
+
+def _plain(row: Any) -> Any:
+    if isinstance(row, Record):
+        return row.plain()
+    if isinstance(row, str):
+        return row
+    return {name: value for name in row.__slots__ if (value := getattr(row, name))}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,289 @@
+"""Our nouns: every value that travels through doflow, frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Status(Enum):
+    """How a step ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    REFUSED = "refused"
+    PAUSED = "paused"
+    RATE_LIMITED = "rate_limited"
+    AUTH = "auth"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a call used; `usd` is None where nobody said a price (never 0)."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_cached: int = 0
+    usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a step, or one agent call of it, ended."""
+
+    status: Status
+    reason: str = ""
+    hint: str = ""
+    text: str = ""
+    resume_at: str = ""
+    session: str = ""
+    model: str = ""
+    transient: bool = False
+    usage: Usage | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status is Status.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where in which file something was said."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A value the person gives when a run starts."""
+
+    name: str
+    about: str = ""
+    required: bool = False
+    default: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What an agent is told. `name` is the file's name ('' = written in the flow itself)."""
+
+    text: str
+    name: str = ""
+    packaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An input. `path` as in the flow: in the run's folder, or from the project's root with '/'."""
+
+    path: str
+    section: str = ""
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The output contract of a step."""
+
+    not_empty: bool = False
+    headings: tuple[str, ...] = ()
+    schema: str = ""
+    tasks: bool = False
+    run: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return self == Check()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """When the marker line is found: go on with other steps, or pause."""
+
+    when: str
+    then: tuple[str, ...] = ()
+    variant: str = ""
+    pause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeout:
+    """Seconds without output, and seconds in all; 0 = no limit."""
+
+    idle: float = 600.0
+    max: float = 7200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a transient failure is tried again, and the first wait between (doubling)."""
+
+    attempts: int = 2
+    backoff: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of money; None = no limit."""
+
+    usd: float | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One entry of a flow, every default filled in."""
+
+    id: str
+    kind: str = "agent"
+    about: str = ""
+    prompt: Prompt | None = None
+    agent: str = ""
+    model: str = ""
+    fallback: str = ""
+    reads: tuple[Read, ...] = ()
+    needs: tuple[Read, ...] = ()
+    makes: tuple[str, ...] = ()
+    from_text: bool = False
+    writes: tuple[str, ...] | None = None
+    protect: tuple[str, ...] = ()
+    check: Check = Check()
+    repair: int = 0
+    clarify: bool = False
+    gate: str = ""
+    routes: tuple[Route, ...] = ()
+    after: tuple[str, ...] | None = None
+    run: tuple[str, ...] = ()
+    shell: str = ""
+    phases: str = ""
+    commit: str = ""
+    timeout: Timeout | None = None
+    retry: Retry | None = None
+    budget: Budget = Budget()
+    personas: tuple[str, ...] = ()
+    rounds: int = 0
+    fixer: str = ""
+    mode: str = ""
+    flow: str = ""
+    foreach: tuple[str, ...] | str = ()
+    via: str = ""
+    judge: str = ""
+    machine: str = ""
+    origin: Origin = Origin("")
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A named list of steps. `steps` holds all of them, `pipeline` those that run, in order."""
+
+    name: str
+    about: str = ""
+    params: tuple[Param, ...] = ()
+    steps: tuple[Step, ...] = ()
+    pipeline: tuple[str, ...] = ()
+    protect: tuple[str, ...] = ()
+    file: str = ""
+    packaged: bool = False
+
+    def step(self, name: str) -> Step | None:
+        return next((step for step in self.steps if step.id == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """An agent as the settings name it: an adapter (`use`) and how to call it."""
+
+    name: str
+    use: str
+    model: str = ""
+    argv: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    executable: str = ""
+    fallback: str = ""
+    sandbox: str = ""
+    rate_limit_exit: int = 75
+    rate_limit_match: str = ""
+    price: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """doflow.yaml with every default filled in; `origins` says where each value came from."""
+
+    agents: tuple[Profile, ...] = (Profile("default", "claude", "sonnet"),)
+    route_agents: tuple[tuple[str, str], ...] = ()
+    gates: tuple[str, ...] = ()
+    auto_approve: bool = False
+    review_mode: str = "llm"
+    command_variant: str = ""
+    timeout: Timeout = Timeout()
+    step_timeouts: tuple[tuple[str, float | None, float | None], ...] = ()
+    retry_enabled: bool = True
+    retry: Retry = Retry()
+    rate_limit_wait: float = 0.0
+    budget: Budget = Budget()
+    budget_on_exceed: str = "pause"
+    triggers: tuple[str, ...] = ()
+    review_command: tuple[str, ...] = ()
+    notify: tuple[str, ...] = ()
+    protect: tuple[str, ...] = ()
+    branch: str = "new"
+    commit_artifacts: bool = True
+    verify: bool = False
+    layout: str = "specs"
+    origins: tuple[tuple[str, str, str], ...] = ()
+
+    def profile(self, name: str) -> Profile | None:
+        return next((profile for profile in self.agents if profile.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One call of an agent: who does what, with which words, and what must be there afterwards."""
+
+    step: str
+    prompt: str
+    profile: Profile
+    root: str
+    run: str
+    run_dir: str
+    model: str = ""
+    role: str = "step"
+    phase: str = ""
+    persona: str = ""
+    round: int = 0
+    attempt: int = 1
+    makes: tuple[str, ...] = ()
+    check: Check = Check()
+    from_text: bool = False
+    read_only: bool = True
+    resume: str = ""
+    goal: str = ""
+    markers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program to start: nothing of it passes through a shell."""
+
+    argv: tuple[str, ...]
+    stdin: bytes = b""
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a program ended: `code` is negative for a signal; `stopped` is '', idle, max or cancelled."""
+
+    code: int
+    out: str
+    err: str
+    elapsed: float = 0.0
+    stopped: str = ""

@@ -1,0 +1,185 @@
+"""A project: its folder, its settings and its flows, read once and kept compiled while the files stay the same."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from doflow import hot
+from doflow.version import VERSION
+
+STATE = ".doflow"
+_CACHE = "flows.cache"
+
+
+class Project:
+    """Flows and plans are plain data until somebody needs them as types."""
+
+    def __init__(self, root: Path, values: dict[str, Any]) -> None:
+        self.root = root
+        self.about: dict[str, str] = values["about"]  # flow → what it is for
+        self.params: dict[str, Any] = values["params"]  # flow → [(name, about, required, default)]
+        self.broken: dict[str, str] = values["broken"]  # file stem → what is wrong
+        self.sources = tuple(values["sources"])
+        self.values = values
+        self._detail: dict[str, Any] | None = values.get("detail")
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """Settings, flows and plans: only a command that has something to do needs them."""
+        if self._detail is None:
+            self._detail = marshal.loads(self.values["packed"])
+        return self._detail
+
+    def flow(self, name: str) -> Any:
+        from doflow import model
+
+        return _typed(self.detail["flows"][name], vars(model))
+
+    def settings(self) -> Any:
+        from doflow import model
+
+        return _typed(self.detail["settings"], vars(model))
+
+    def plan(self, name: str) -> Any:
+        from doflow import plan
+
+        flow, about, nodes, ends, pipeline, routes, after = self.detail["plans"][name]
+        return plan.Plan(flow, about, tuple(plan.Node(*node) for node in nodes), ends, pipeline, routes, after)
+
+
+def find(start: str | None = None) -> Path:
+    """The project that a folder belongs to: the nearest one above with dodo.py or doflow.yaml, else the folder."""
+    here = os.path.realpath(start or os.getcwd())
+    folder = here
+    while True:
+        if any(os.path.exists(os.path.join(folder, name)) for name in ("doflow.yaml", "dodo.py", STATE)):
+            return Path(folder)
+        if os.path.exists(os.path.join(folder, ".git")) or os.path.dirname(folder) == folder:
+            return Path(here)
+        folder = os.path.dirname(folder)
+
+
+def open_(root: Path, environ: Mapping[str, str]) -> Project:
+    """From the cache while every source is as it was; else from the YAML files."""
+    values = _cached(root, environ)
+    if values is None:
+        values = _read(root, environ)
+    return Project(root, values)
+
+
+def keep(project: Project, environ: Mapping[str, str]) -> None:
+    """Write the cache; only a run that has begun does, so that a refusal leaves nothing behind."""
+    values = project.values
+    if values.get("cached") or values["broken"]:
+        return
+    signs = [(name, _sign(name)) for name in project.sources]
+    index = {name: values[name] for name in ("about", "params", "broken", "sources")}
+    packed = marshal.dumps(project.detail)
+    stored = {**index, "signs": signs, "for": _for(environ), "cached": True, "packed": packed}
+    folder = project.root / STATE
+    target = folder / _CACHE
+    temporary = f"{target}.{os.getpid()}"
+    with open(temporary, "wb") as stream:
+        marshal.dump(stored, stream)
+    os.replace(temporary, target)
+    values["cached"] = True
+
+
+def prepare(root: Path) -> None:
+    """The state folder, which keeps itself out of git."""
+    folder = root / STATE
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        folder.mkdir(exist_ok=True)
+        ignore.write_text("*\n")
+
+
+def _cached(root: Path, environ: Mapping[str, str]) -> dict[str, Any] | None:
+    try:
+        with open(root / STATE / _CACHE, "rb") as stream:
+            values = marshal.load(stream)
+        if values["for"] != _for(environ):
+            return None
+        if any(_sign(name) != sign for name, sign in values["signs"]):
+            return None
+    except (OSError, ValueError, EOFError, TypeError, KeyError):
+        return None
+    return dict(values)
+
+
+def _read(root: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    from doflow import load, plan, settings
+    from doflow.errors import FlowError
+
+    broken: dict[str, str] = {}
+    try:
+        chosen = settings.load(root, environ)
+    except FlowError as error:
+        chosen = settings.load(Path(os.devnull), {})
+        broken["doflow.yaml"] = str(error)
+    found = load.catalogue(root, chosen.command_variant)
+    broken |= {name: str(error) for name, error in found.broken.items()}
+    plans = {name: plan.build(flow, chosen) for name, flow in found.flows.items()}
+    detail = {
+        "settings": _plain(chosen),
+        "flows": {name: _plain(flow) for name, flow in found.flows.items()},
+        "plans": {name: _bare(value) for name, value in plans.items()},
+    }
+    return {
+        "detail": detail,
+        "about": {name: flow.about for name, flow in found.flows.items()},
+        "params": {
+            name: [(p.name, p.about, p.required, p.default) for p in flow.params] for name, flow in found.flows.items()
+        },
+        "broken": broken,
+        "sources": [*found.sources, *settings.sources(root)],
+    }
+
+
+def _sign(name: str) -> tuple[int, int, int, int] | None:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return None
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+def _for(environ: Mapping[str, str]) -> list[Any]:
+    return [VERSION, sys.version, hot.overrides(dict(environ))]
+
+
+def _plain(value: Any) -> Any:
+    """Types into data that marshal can keep: a dataclass becomes (its name, its values)."""
+    names = getattr(type(value), "__dataclass_fields__", None)
+    if names is not None:
+        return {"": type(value).__name__, **{name: _plain(getattr(value, name)) for name in names}}
+    if isinstance(value, tuple):
+        return tuple(_plain(item) for item in value)
+    if isinstance(value, Mapping):
+        return {"": "dict", "items": {name: _plain(item) for name, item in value.items()}}
+    return value
+
+
+def _typed(value: Any, types: Mapping[str, Any]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_typed(item, types) for item in value)
+    if isinstance(value, dict):
+        kind = value[""]
+        if kind == "dict":
+            return {name: _typed(item, types) for name, item in value["items"].items()}
+        return types[kind](**{name: _typed(item, types) for name, item in value.items() if name})
+    return value
+
+
+def _bare(value: Any) -> Any:
+    """Named tuples into plain ones."""
+    if isinstance(value, tuple):
+        return tuple(_bare(item) for item in value)
+    if isinstance(value, Mapping):
+        return {name: _bare(item) for name, item in value.items()}
+    return value

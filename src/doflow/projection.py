@@ -1,0 +1,92 @@
+"""`pipeline-state.json`: the state of a run for other programs, derived from the ledger, written whole, by one writer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from doflow import files
+from doflow.ledger import now
+from doflow.world import World
+
+_GAP = 0.2
+
+
+class Projection:
+    """Listens to the ledger's entries of one run."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._last = 0.0
+        self._current = ""
+        self._status = "active"
+        self._why: dict[str, Any] = {}
+        self._begun = False
+
+    def hear(self, entry: Mapping[str, Any]) -> None:
+        event = entry["event"]
+        if event in ("step_starting", "phase_starting"):
+            self._current = entry["step"]
+            self._status, self._why = "active", {}
+            self._begun = True
+        elif event == "retry":
+            self._world.book.retries.append({k: entry[k] for k in ("step", "attempt", "reason", "at") if k in entry})
+        elif event in ("gate", "clarification"):
+            kind = "gate" if event == "gate" else "clarification"
+            self._set("awaiting-approval", entry, pendingApproval={"type": kind, "step": entry["step"]})
+        elif event == "paused":
+            self._set("paused", entry)
+        elif event == "rate_limited":
+            self._set("rate-limited", entry, resumeAt=entry.get("resumeAt", ""))
+        elif event == "error":
+            self._set("failed", entry)
+        if event != "heartbeat" and event != "step_skipped" and time.monotonic() - self._last >= _GAP:
+            self.write()
+
+    def finish(self, status: str, reason: str = "") -> None:
+        """The last word of a process: the status that agrees with its exit code."""
+        if status in ("paused", "failed") and self._status in ("awaiting-approval", "paused", "failed"):
+            status = status if self._status == "awaiting-approval" and status == "failed" else self._status
+        if reason:
+            self._why = {"pauseReason": reason}
+        elif status in ("completed", "active"):
+            self._why = {}
+        self._status = status
+        self.write()
+
+    def write(self) -> None:
+        self._last = time.monotonic()
+        path = self._world.state_dir / "pipeline-state.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.values(), ensure_ascii=False, indent=1)
+        files.write(str(path), text.encode("utf-8", "surrogateescape") + b"\n")
+
+    def values(self) -> dict[str, Any]:
+        book, run = self._world.book, self._world.run
+        order = list(self._world.order())
+        phases = [f"phase_{name.partition(':')[2]}" for name in book.steps if ":" in name]
+        return {
+            "flow": run.flow,
+            "variant": book.variant,
+            "pipeline": order,
+            "completed": [name for name in order if name in book.steps],
+            "current": "" if self._status == "completed" else self._current,
+            "status": self._status,
+            "pauseReason": self._why.get("pauseReason", ""),
+            "pendingApproval": self._why.get("pendingApproval"),
+            "implement_phases_completed": phases,
+            "retries": book.retries,
+            "resumeAt": self._why.get("resumeAt", ""),
+            "issue": run.issue,
+            "goal": run.goal,
+            "branch": run.branch,
+            "run": run.name,
+            "updated": now(),
+        }
+
+    def _set(self, status: str, entry: Mapping[str, Any], **more: Any) -> None:
+        self._current = entry.get("step", self._current)
+        self._status = status
+        self._why = {"pauseReason": entry.get("message", ""), **more}

@@ -1,0 +1,111 @@
+"""Making good what a killed process left: called once, under the run's lock, before anything is decided."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from doflow import lock
+from doflow.guards.fence import Fence
+from doflow.guards.scope import Scope
+from doflow.job import Job
+from doflow.keys import Key
+from doflow.lock import Artifact, Lock, Record
+from doflow.world import World
+
+
+def recover(world: World, fence: Fence) -> None:
+    book = world.book
+    if not book.steps and not world.run.fresh and not (world.run_dir / lock.NAME).exists():
+        relearn(world)
+    for name, entry in list(book.returned.items()):
+        _pending(world, name, entry)
+    flying = {name: entry for name, entry in book.begun.items() if name not in book.returned}
+    scopes = {name: scope for name, entry in flying.items() if (scope := _scope(world, name, entry))}
+    left = list(fence.recover(scopes)) if scopes else []
+    if not scopes:
+        fence.discard()
+    for name, entry in flying.items():
+        left += _unwatched(world, fence, name, entry)
+    if left:
+        world.ledger.add("warning", message=f"left by a killed step and kept aside: {', '.join(left)}", hint="doflow quarantine list")
+
+
+def relearn(world: World) -> None:
+    """No lock in the work tree: from the one at HEAD, else from the trailers of the run's commits."""
+    from doflow.repo import history
+
+    prefix = world.prefix
+    data = history.show(world.git, "HEAD", f"{prefix}{world.run.dir}/{lock.NAME}") if world.head.commit else None
+    held: Lock | None = lock.parse(data, "HEAD") if data else None
+    if held is not None:
+        world.book.steps.update(held.steps)
+        world.book.artifacts.update(held.artifacts)
+        world.book.approvals.update(held.approvals)
+        return
+    for commit in reversed(history.history(world.git, world.run.name)):
+        _learn(world, commit)
+
+
+def _learn(world: World, commit: Mapping[str, str]) -> None:
+    """What one commit's trailers say: this step had this key; its artifacts are as they are now."""
+    step = world.flow.step(commit.get("Doflow-Step", ""))
+    if step is None or not commit.get("Doflow-Key"):
+        return
+    phase = commit.get("Doflow-Phase", "")
+    name = f"{step.id}:{phase}" if phase else step.id
+    made = {} if phase else {path: world.digest(path) for said in step.makes if (path := world.path(said))}
+    record = Record(commit["Doflow-Key"], made=made, at=commit.get("at", ""))
+    world.put(name, record, {path: Artifact(digest, "agent", name) for path, digest in made.items()})
+
+
+def _pending(world: World, name: str, entry: Mapping[str, Any]) -> None:
+    """An agent had returned. Committed already: say so. Not yet: its step is not done, whatever the lock on disk says."""
+    intent = world.book.intents.get(name)
+    if intent is not None:
+        from doflow.repo import commit
+
+        if commit.adopted(world.git, intent["base"], intent["new"]) and name in world.book.steps:
+            record = world.book.steps[name]
+            event = "phase_complete" if entry.get("phase") else "step_complete"
+            where = {key: entry[key] for key in ("step", "phase") if key in entry}
+            world.ledger.add(event, **where, record=record.plain(), commit=intent["new"], recovered=True)
+            for told in (world.book.begun, world.book.returned, world.book.intents):
+                told.pop(name, None)
+            return
+    world.book.steps.pop(name, None)
+    if ":" in name:
+        world.book.steps.pop(name.partition(":")[0], None)
+
+
+def _scope(world: World, name: str, entry: Mapping[str, Any]) -> Scope | None:
+    step = world.flow.step(entry["step"])
+    if step is None or (step.kind == "shell" and not step.repair):
+        return None
+    from doflow.sections import Phase
+
+    phase = Phase(entry["phase"], "", "", 0) if entry.get("phase") else None
+    everything = step.writes is None and (phase is not None or step.kind == "shell")
+    writes = None if everything else tuple(step.writes or ())
+    makes = () if phase else tuple(world.path(said) for said in step.makes)
+    return Scope(Job(step, Key("", {}, {}), makes, writes, phase), world)
+
+
+def _unwatched(world: World, fence: Fence, name: str, entry: Mapping[str, Any]) -> list[str]:
+    """A killed command without a snapshot: its artifacts that are not what they were at its start."""
+    step = world.flow.step(entry["step"])
+    if step is None or step.kind != "shell" or step.repair:
+        return []
+    left = []
+    keep = fence.quarantine.about("left behind by a killed step", world.run.name, name)
+    for path, digest in entry.get("makes", {}).items():
+        now = world.digest(path)
+        if now and now != digest:
+            folder = os.open(os.path.dirname(world.root / path), os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                keep(folder, os.path.basename(path), path)
+            finally:
+                os.close(folder)
+            left.append(path)
+    return left

@@ -1,0 +1,193 @@
+"""Asking git: the one door to GitPython, used as a runner under an environment in which nothing planted runs.
+
+`quick`, `identity`, `make_branch` and `switch_branch` do without GitPython, for the moment before the first step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import IO, Any
+
+from doflow.errors import WorldError
+from doflow.repo import drivers, environ, look
+from doflow.repo import quick as _quick
+from doflow.repo.head import Head
+from doflow.repo.quick import quick
+
+__all__ = ["Git", "identity", "make_branch", "quick", "switch_branch"]
+
+_LIST = ("config", "--list", "--show-origin", "--includes", "-z")
+
+
+class Git:
+    """git in one work tree, for one process of ours.
+
+    Filters (clean, smudge) that are configured at the first call are trusted and stay as they are; pass `filters` to
+    trust those of an earlier process instead.
+    """
+
+    def __init__(self, head: Head, filters: Mapping[str, str] | None = None) -> None:
+        self.head = head
+        self.seeded: tuple[str, str, tuple[int, ...]] = ("", "", ())
+        self.kept: tuple[str, tuple[int, ...]] = ("", ())
+        self.people: tuple[str, str] | None = None
+        self._program = environ.program(head.top, os.environ)
+        self._runner: Any = None
+        self._trusted = filters
+        self._reading = drivers.Reading()
+        self._signature: drivers.Signature = ()
+        self._pins: tuple[tuple[str, str], ...] = ()
+        self._ready: dict[str, dict[str, str]] = {}
+
+    def run(
+        self,
+        *args: str,
+        input: bytes = b"",
+        index: str = "",
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """git's standard output; with `check` a failure is a WorldError in git's words."""
+        code, out, err = self.call(*args, input=input, index=index, env=env)
+        if code and check:
+            raise _quick.failed(args, code, err)
+        return out
+
+    def call(
+        self, *args: str, input: bytes = b"", index: str = "", env: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes, str]:
+        """Exit code, standard output, standard error. `index` is a private index instead of the person's."""
+        self._watch()
+        if index not in self._ready:
+            self._ready[index] = environ.overrides(self.head, os.environ, self._pins, index)
+        return self._execute(args, input, self._ready[index] | dict(env or {}))
+
+    def filters(self) -> dict[str, str]:
+        """The trusted filter settings, to hand to a later process of the same run."""
+        self._watch()
+        return dict(self._trusted or {})
+
+    def setting(self, key: str) -> str:
+        """A plain setting of git's config ('' if it is not set); the few that are kept: see `drivers`."""
+        self._watch()
+        return self._reading.settings.get(key, "")
+
+    def _watch(self) -> None:
+        """Read the config again only if one of its files was touched since the last time."""
+        if self._signature and drivers.signature(self._reading.files) == self._signature:
+            return
+        code, out, err = self._execute(_LIST, b"", environ.overrides(self.head, os.environ))
+        if code:
+            raise _quick.failed(_LIST, code, err)
+        self._reading = drivers.read(out, self.head)
+        self._signature = drivers.signature(self._reading.files)
+        if self._trusted is None:
+            self._trusted = self._reading.filters
+        self._pins = drivers.pins(self._trusted, self._reading)
+        self._ready.clear()
+        self.people = None
+
+    def _execute(self, args: tuple[str, ...], data: bytes, variables: dict[str, str]) -> tuple[int, bytes, str]:
+        if self._runner is None:
+            self._runner = _library(self._program)(self.head.top)
+        dropped = [name for name in environ.unwanted(os.environ) if name not in variables]
+        without = [word for name in dropped for word in ("-u", name)]
+        prefix = ["/usr/bin/env", *without] if without else []
+        stream = _stream(data) if data else None
+        try:
+            code, out, err = self._runner.execute(
+                [*prefix, self._program, *args],
+                istream=stream,
+                env=variables,
+                with_extended_output=True,
+                with_exceptions=False,
+                stdout_as_string=False,
+                strip_newline_in_stdout=False,
+            )
+        finally:
+            if stream is not None:
+                stream.close()
+        return code, out, err
+
+
+def _library(program: str) -> Any:
+    """GitPython's runner class. While it is imported it looks for git itself: it is told which one."""
+    told = {"GIT_PYTHON_GIT_EXECUTABLE": program, "GIT_PYTHON_REFRESH": "quiet"}
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        from git.cmd import Git as Runner
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+    return Runner
+
+
+def _stream(data: bytes) -> IO[bytes]:
+    """The input as an open file: it has no size limit and cannot dead-lock as a pipe can."""
+    if hasattr(os, "memfd_create"):
+        stream: IO[bytes] = os.fdopen(os.memfd_create("doflow"), "w+b")
+    else:
+        import tempfile
+
+        stream = tempfile.TemporaryFile()  # noqa: SIM115  (the caller closes it)
+    stream.write(data)
+    stream.flush()
+    stream.seek(0)
+    return stream
+
+
+def identity(head: Head) -> str:
+    """`Name <mail>` that git would commit with, '' if nobody told git: none is ever invented."""
+    asked = ["GIT_COMMITTER_IDENT"]
+    if any(name.startswith("GIT_COMMITTER_") for name in os.environ):
+        asked.insert(0, "GIT_AUTHOR_IDENT")
+    said = ""
+    for name in asked:
+        code, out, _ = _quick.attempt(head, "var", name)
+        if code:
+            return ""
+        said = out.decode("utf-8", "replace").strip().rpartition("> ")[0] + ">"
+    return said
+
+
+def make_branch(head: Head, name: str, at: str = "") -> Head:
+    """A new branch where HEAD stands, checked out; the work tree and the index stay as they are."""
+    ref = _valid(head, name)
+    if at and at != head.commit:
+        raise WorldError(
+            f"branch {name} cannot begin at {at[:12]}: HEAD is at {head.commit[:12] or 'no commit yet'}",
+            hint=f"go there first: git switch --detach {at[:12]}",
+        )
+    if head.commit and look.commit_of(head, ref):
+        raise WorldError(f"there is a branch {name} already", hint=f"use it: git switch {name}")
+    if head.commit:
+        _quick.quick(head, "update-ref", "-m", "doflow: new branch", ref, head.commit, "0" * len(head.commit))
+    _quick.quick(head, "symbolic-ref", "-m", f"doflow: on branch {name}", "HEAD", ref)
+    return look.find(head.root)
+
+
+def switch_branch(head: Head, name: str) -> Head:
+    """Check out a branch that points at the very commit of HEAD, so that no file changes."""
+    ref = _valid(head, name)
+    if ref == head.ref:
+        return head
+    commit = look.commit_of(head, ref)
+    if not commit or commit != head.commit:
+        what = f"is at {commit[:12]}, HEAD at {head.commit[:12]}" if commit else "does not exist"
+        hint = f"go there yourself: git switch {name}" if commit else f"make it: git switch -c {name}"
+        raise WorldError(f"branch {name} {what}", hint=hint)
+    _quick.quick(head, "symbolic-ref", "-m", f"doflow: on branch {name}", "HEAD", ref)
+    return look.find(head.root)
+
+
+def _valid(head: Head, name: str) -> str:
+    if name.startswith("-") or _quick.attempt(head, "check-ref-format", f"refs/heads/{name}")[0]:
+        raise WorldError(
+            f"{name!r} cannot be the name of a branch", hint="letters, digits, - and / are safe: --branch my-feature"
+        )
+    return f"refs/heads/{name}"

@@ -1,0 +1,190 @@
+"""Which run: the numbered folders of a project, choosing one, and naming a new one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from doflow import lock as locks
+from doflow.errors import UsageError
+
+_NUMBER = re.compile(r"^(\d{3,})-")
+_STATE = ".doflow/runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution of a flow for one goal. `dir` is relative to the project; `fresh` = not on disk yet."""
+
+    name: str
+    flow: str
+    dir: str
+    goal: str = ""
+    goal_digest: str = ""
+    branch: str = ""
+    issue: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the command line says about the run it means."""
+
+    goal: str | None = None
+    run: str = ""
+    feature_dir: str = ""
+    new: bool = False
+    issue: str = ""
+    branch: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
+def known(root: Path, layout: str = "specs") -> tuple[Run, ...]:
+    """Every run that has a lock in this work tree, or that this machine has begun, by number."""
+    found = {name: run for name in _listed(root / layout) if (run := at(root, f"{layout}/{name}"))}
+    for name in _listed(root / _STATE):
+        run = None if name in found else _begun(root, name)
+        if run is not None:
+            found[name] = run
+    return tuple(found[name] for name in sorted(found))
+
+
+def at(root: Path, folder: str) -> Run | None:
+    """The run in this folder, if there is one."""
+    path = root / folder / locks.NAME
+    if not path.exists():
+        return None
+    head = locks.head(path)
+    if not head.get("flow"):
+        return None
+    goal = read_goal(root / folder)
+    return Run(
+        os.path.basename(folder), head["flow"], folder, goal, head.get("goal", ""), head.get("branch", ""),
+        head.get("issue", ""),
+    )  # fmt: skip
+
+
+def choose(runs: Iterable[Run], flow: str, wish: Wish, branch: str, done: frozenset[str]) -> Run | None:
+    """The run that is meant (DESIGN 2), None = a new one; an error lists the candidates."""
+    mine = [run for run in runs if run.flow == flow]
+    if wish.run or wish.feature_dir:
+        return _named(mine, flow, wish)
+    if wish.new:
+        return None
+    if wish.goal is not None:
+        return next((run for run in reversed(mine) if run.goal_digest == digest(wish.goal)), None)
+    here = [run for run in mine if run.branch == branch and branch]
+    if here:
+        return here[-1]
+    open_ = [run for run in mine if run.name not in done]
+    if len(open_) == 1:
+        return open_[0]
+    if not open_ and mine:
+        return mine[-1]
+    if not mine:
+        return None
+    lines = "".join(f"\n  {run.name}: {shorten(run.goal)}" for run in open_)
+    raise UsageError(
+        f"{flow} has {len(open_)} unfinished runs; which one is meant?{lines}",
+        f"name it: doit {flow} --run={open_[-1].name}",
+    )
+
+
+def name_new(root: Path, flow: str, wish: Wish, branches: Iterable[str], layout: str = "specs") -> Run:
+    """A new run: the next free number over folders and branches, and a short name from the goal."""
+    goal = wish.goal or ""
+    if wish.feature_dir:
+        folder = inside(root, wish.feature_dir)
+        name = os.path.basename(folder)
+    else:
+        names = {*branches, *_listed(root / layout), *_listed(root / _STATE)}
+        number = 1 + max((int(found[1]) for name in names if (found := _NUMBER.match(name))), default=0)
+        name = wish.run or f"{number:03d}-{slug(goal) or f'{flow}-{int(time.time())}'}"
+        folder = f"{layout}/{name}"
+    return Run(name, flow, folder, goal, digest(goal), wish.branch or name, wish.issue, wish.params, fresh=True)
+
+
+def slug(goal: str) -> str:
+    """The first words of a goal in ASCII letters and digits, 30 characters at most."""
+    words = re.findall(r"[a-z0-9]+", goal[:400].encode("ascii", "ignore").decode().lower())
+    text = ""
+    for word in words[:4]:
+        if len(text) + len(word) + bool(text) > 30:
+            break
+        text = f"{text}-{word}" if text else word
+    return text or (words[0][:30] if words else "")
+
+
+def digest(goal: str) -> str:
+    return hashlib.sha256(goal.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def read_goal(folder: Path) -> str:
+    try:
+        text = (folder / "input.md").read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+    return text.removesuffix("\n")
+
+
+def shorten(goal: str, width: int = 60) -> str:
+    line = " ".join(goal.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def inside(root: Path, folder: str) -> str:
+    """A folder named on the command line, relative to the project; outside of it is refused."""
+    full = os.path.realpath(os.path.join(root, folder))
+    base = os.path.realpath(root)
+    if not full.startswith(base + os.sep):
+        raise UsageError(f"--feature-dir {folder} is not inside the project {base}", "name a folder below it")
+    return os.path.relpath(full, base)
+
+
+def renamed(run: Run, wish: Wish) -> Run:
+    """An existing run with what this command line adds to it."""
+    if wish.issue and run.issue and wish.issue != run.issue:
+        raise UsageError(
+            f"run {run.name} belongs to issue {run.issue}, not to {wish.issue}",
+            f"leave --issue out, or start another run: doit {run.flow} --new --issue={wish.issue} --goal=…",
+        )
+    return replace(run, issue=run.issue or wish.issue, params=wish.params)
+
+
+def _named(mine: list[Run], flow: str, wish: Wish) -> Run | None:
+    wanted = wish.run or os.path.basename(os.path.normpath(wish.feature_dir))
+    for run in mine:
+        if wanted in (run.name, run.name.split("-")[0], run.dir):
+            return run
+    if wish.run and wish.goal is None:
+        names = ", ".join(run.name for run in mine) or "none yet"
+        raise UsageError(f"{flow} has no run called {wish.run} (there are: {names})", "doflow status lists them")
+    return None
+
+
+def _begun(root: Path, name: str) -> Run | None:
+    """A run whose first line is in the ledger: killed before it had a lock, or on a branch not checked out."""
+    from doflow import ledger
+
+    entry = next(ledger.read(root / _STATE / name / "events.jsonl"), None)
+    if entry is None or entry["event"] != "run_started":
+        return None
+    if (root / entry["dir"] / locks.NAME).exists():
+        return at(root, entry["dir"])
+    return Run(
+        name, entry["flow"], entry["dir"], entry["goal"], digest(entry["goal"]), entry["branch"], entry["issue"],
+        entry.get("params", {}), fresh=True,
+    )  # fmt: skip
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

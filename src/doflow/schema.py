@@ -1,0 +1,291 @@
+"""Fitting data to a schema: a quick yes here, and only for a no the full library, which explains.
+
+The quick reader knows the part of JSON Schema 2020-12 that our own schemas use, and refuses a schema
+that uses more, so that the two can never differ in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from doflow.strict import nearest
+
+Fits = Callable[[Any], bool]
+
+_NOTES = frozenset(("$schema", "$id", "$defs", "title", "description", "default", "examples"))
+_OF_OBJECTS = frozenset(("properties", "additionalProperties", "required", "then"))
+_NAMES = {
+    "string": "text",
+    "array": "a list",
+    "object": "a mapping",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "null": "null",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that does not fit; `key` = the key itself is wrong, not what it holds."""
+
+    path: tuple[str | int, ...]
+    message: str
+    hint: str = ""
+    key: bool = False
+
+
+def faults(value: object, name: str) -> tuple[Fault, ...]:
+    """Everything in `value` that does not fit the schema called `name`; nothing = it fits."""
+    return () if fits(name)(value) else explain(value, read(name))
+
+
+@cache
+def fits(name: str) -> Fits:
+    return compiled(read(name))
+
+
+@cache
+def read(name: str) -> Mapping[str, Any]:
+    import json
+
+    found: dict[str, Any] = json.loads((data("schemas") / f"{name}.schema.json").read_text("utf-8"))
+    return found
+
+
+def data(folder: str) -> Path:
+    """A folder that is shipped with doflow: in the wheel below the package, in a checkout beside `src`."""
+    here = Path(__file__).resolve().parent
+    installed = here / "_data" / folder
+    return installed if installed.is_dir() else here.parent.parent / folder
+
+
+def compiled(schema: Mapping[str, Any]) -> Fits:
+    return _compile(schema, schema.get("$defs", {}), {})
+
+
+def _compile(node: Mapping[str, Any], defs: Mapping[str, Any], done: dict[str, Fits]) -> Fits:
+    tests: list[Fits] = []
+    for word, rule in node.items():
+        if word in _SIMPLE:
+            tests.append(_SIMPLE[word](rule))
+        elif word in _NESTED:
+            tests.append(_NESTED[word](rule, node, defs, done))
+        elif word not in _NOTES and word not in _OF_OBJECTS:
+            raise ValueError(f"the schema word {word!r} is not known here")
+    if not _OF_OBJECTS.isdisjoint(node):
+        tests.append(_object(node, defs, done))
+    return _each(tests)
+
+
+def _each(tests: Sequence[Fits]) -> Fits:
+    """All of the tests; a plain loop, because this is the road that every step of every flow takes."""
+    if len(tests) == 1:
+        return tests[0]
+
+    def check(value: object) -> bool:
+        for test in tests:
+            if not test(value):
+                return False
+        return True
+
+    return check
+
+
+def _object(node: Mapping[str, Any], defs: Mapping[str, Any], done: dict[str, Fits]) -> Fits:
+    known = {name: _compile(rule, defs, done) for name, rule in node.get("properties", {}).items()}
+    more = node.get("additionalProperties", True)
+    other = _compile(more, defs, done) if isinstance(more, dict) else None
+    required = frozenset(node.get("required", ()))
+
+    def some(value: object) -> bool:
+        """Other keys are free: only the known ones are looked at."""
+        if not isinstance(value, dict):
+            return True
+        return required <= value.keys() and all(test(value[name]) for name, test in known.items() if name in value)
+
+    def every(value: object) -> bool:
+        if not isinstance(value, dict):
+            return True
+        for name, entry in value.items():
+            test = known.get(name, other)
+            if test is None or not test(entry):
+                return False
+        return required <= value.keys()
+
+    return some if more is True else every
+
+
+def _type(rule: str | list[str]) -> Fits:
+    tests = tuple(_TYPES[name] for name in ([rule] if isinstance(rule, str) else rule))
+    return _either(tests)
+
+
+def _either(tests: Sequence[Fits]) -> Fits:
+    def check(value: object) -> bool:
+        for test in tests:
+            if test(value):
+                return True
+        return False
+
+    return tests[0] if len(tests) == 1 else check
+
+
+def _pattern(rule: str) -> Fits:
+    search = re.compile(rule).search
+    return lambda value: not isinstance(value, str) or search(value) is not None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    return _is_number(value) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+
+
+def _same(value: object, other: object) -> bool:
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
+
+
+_TYPES: dict[str, Fits] = {
+    "string": lambda value: isinstance(value, str),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "number": _is_number,
+    "integer": _is_whole,
+}
+
+_SIMPLE: dict[str, Callable[[Any], Fits]] = {
+    "type": _type,
+    "pattern": _pattern,
+    "const": lambda rule: lambda value: _same(value, rule),
+    "enum": lambda rule: lambda value: any(_same(value, entry) for entry in rule),
+    "minLength": lambda rule: lambda value: not isinstance(value, str) or len(value) >= rule,
+    "minItems": lambda rule: lambda value: not isinstance(value, list) or len(value) >= rule,
+    "minProperties": lambda rule: lambda value: not isinstance(value, dict) or len(value) >= rule,
+    "minimum": lambda rule: lambda value: not _is_number(value) or value >= rule,
+}
+
+
+def _ref(rule: str, _: object, defs: Mapping[str, Any], done: dict[str, Fits]) -> Fits:
+    name = rule.removeprefix("#/$defs/")
+    if name not in done:
+        done[name] = _compile(defs[name], defs, done)
+    return done[name]
+
+
+def _items(rule: Mapping[str, Any], _: object, defs: Mapping[str, Any], done: dict[str, Fits]) -> Fits:
+    test = _compile(rule, defs, done)
+    return lambda value: not isinstance(value, list) or all(map(test, value))
+
+
+def _any(rules: list[Mapping[str, Any]], _: object, defs: Mapping[str, Any], done: dict[str, Fits]) -> Fits:
+    return _either([_compile(rule, defs, done) for rule in rules])
+
+
+def _all(rules: list[Mapping[str, Any]], _: object, defs: Mapping[str, Any], done: dict[str, Fits]) -> Fits:
+    return _each([_compile(rule, defs, done) for rule in rules])
+
+
+def _if(rule: Mapping[str, Any], node: Mapping[str, Any], defs: Mapping[str, Any], done: dict[str, Fits]) -> Fits:
+    asked, then = _compile(rule, defs, done), _compile(node["then"], defs, done)
+    return lambda value: not asked(value) or then(value)
+
+
+_NESTED: dict[str, Callable[[Any, Mapping[str, Any], Mapping[str, Any], dict[str, Fits]], Fits]] = {
+    "$ref": _ref,
+    "items": _items,
+    "anyOf": _any,
+    "allOf": _all,
+    "if": _if,
+}
+
+
+def explain(value: object, schema: Mapping[str, Any]) -> tuple[Fault, ...]:
+    """Every fault in words; the library that finds them all is imported only here."""
+    from jsonschema import Draft202012Validator
+
+    errors = Draft202012Validator(schema).iter_errors(value)
+    found = {fault: None for error in errors for fault in _worded(error)}
+    return tuple(sorted(found, key=lambda fault: [str(part) for part in fault.path]))
+
+
+def _worded(error: Any) -> Iterator[Fault]:
+    path = tuple(error.absolute_path)
+    if error.validator == "anyOf":
+        yield from _of_union(error, path)
+    elif error.validator == "additionalProperties":
+        known = list(error.schema.get("properties", {}))
+        for name in (name for name in error.instance if name not in known):
+            hint = nearest(name, known) or f"known here: {', '.join(sorted(known))}"
+            yield Fault((*path, name), f"unknown key {name!r}", hint, key=True)
+    elif error.validator == "required":
+        for name in (name for name in error.validator_value if name not in error.instance):
+            yield Fault(path, f"the key {name!r} is missing", error.schema.get("description", ""), key=True)
+    else:
+        yield Fault(path, *_sentence(error))
+
+
+def _of_union(error: Any, path: tuple[str | int, ...]) -> Iterator[Fault]:
+    """Of a union, only the branch that has the value's own type can say what is wrong."""
+    branches: dict[int, list[Any]] = {}
+    for inner in error.context:
+        branches.setdefault(inner.schema_path[0], []).append(inner)
+    fitting = [
+        inners
+        for inners in branches.values()
+        if not any(inner.validator in ("type", "const") and not inner.path for inner in inners)
+    ]
+    for inner in fitting[0] if fitting else ():
+        yield from _worded(inner)
+    if not fitting:
+        wanted = dict.fromkeys(name for inners in branches.values() for inner in inners for name in _wanted(inner))
+        hint = error.schema.get("description", "")
+        yield Fault(path, f"{_shown(error.instance)} is not {' or '.join(wanted)}", hint)
+
+
+def _wanted(error: Any) -> Iterator[str]:
+    """What a branch of a union would have taken."""
+    if error.validator == "const":
+        yield _shown(error.validator_value)
+    elif error.validator == "type" and not error.path:
+        yield from _types(error.validator_value)
+
+
+def _types(rule: str | list[str]) -> Iterator[str]:
+    yield from (_NAMES[name] for name in ([rule] if isinstance(rule, str) else rule))
+
+
+def _sentence(error: Any) -> tuple[str, str]:
+    shown, rule, hint = _shown(error.instance), error.validator_value, error.schema.get("description", "")
+    if error.validator == "type":
+        return f"{shown} is not {' or '.join(_types(rule))}", hint
+    if error.validator == "enum":
+        options = [_shown(option) for option in rule]
+        close = nearest(str(error.instance), [str(option) for option in rule])
+        return f"{shown} is not one of {', '.join(options)}", close or hint
+    if error.validator == "pattern":
+        return f"{shown} is not written as it must be", hint
+    if error.validator == "minimum":
+        return f"{shown} is less than {rule}", hint
+    if error.validator in ("minLength", "minItems", "minProperties"):
+        return "there is nothing in it", hint
+    return str(error.message), hint
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "null (nothing)"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "a mapping"
+    return repr(value) if len(str(value)) <= 60 else repr(str(value)[:57] + "...")

@@ -1,0 +1,111 @@
+"""Markdown as far as flows need it: headings, sections, phases, boxes, questions, marker lines.
+
+Code fences are respected: a heading or a box inside one is text, not structure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_HEADING = re.compile(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
+_PHASE = re.compile(r"^Phase (\d+):[ \t]*(.*)$")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
+_BOX = re.compile(r"^([ \t]*[-*+][ \t]+)\[[xX]\]", re.M)
+_QUESTION = re.compile(r"\[NEEDS CLARIFICATION:[ \t]*([^\]]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading: its level, its title, the number of its line (from 0)."""
+
+    level: int
+    title: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One `## Phase N: title` section; `text` holds the heading too."""
+
+    number: str
+    title: str
+    text: str
+    line: int
+
+
+def headings(text: str) -> tuple[Heading, ...]:
+    return tuple(
+        Heading(len(found[1]), found[2], number)
+        for number, line in _prose(text)
+        if (found := _HEADING.match(line))
+    )
+
+
+def section(text: str, title: str) -> str | None:
+    """The part below the heading that equals `title` or begins with it and a colon, or None."""
+    for place, heading in enumerate(found := headings(text)):
+        if heading.title == title or heading.title.startswith(title + ":"):
+            return _cut(text, found, place)
+    return None
+
+
+def phases(text: str) -> tuple[Phase, ...]:
+    found = headings(text)
+    return tuple(
+        Phase(named[1], named[2], _cut(text, found, place), heading.line + 1)
+        for place, heading in enumerate(found)
+        if heading.level == 2 and (named := _PHASE.match(heading.title))
+    )
+
+
+def untick(text: str) -> str:
+    """The same text with every box empty: a ticked box is progress, not a change of the task."""
+    return _BOX.sub(r"\1[ ]", text)
+
+
+def questions(text: str) -> tuple[str, ...]:
+    """The open questions an agent left in its artifact, in order."""
+    return tuple(found[1].strip() for found in _QUESTION.finditer(text))
+
+
+def answered(text: str, answers: tuple[str, ...]) -> str:
+    """Put each answer in the place of its marker; markers without an answer stay."""
+    left = iter(answers)
+
+    def put(found: re.Match[str]) -> str:
+        answer = next(left, None)
+        return found[0] if answer is None else answer
+
+    return _QUESTION.sub(put, text)
+
+
+def marker(text: str, wanted: tuple[str, ...]) -> str:
+    """The wanted marker that stands on the last line holding one; brackets are optional."""
+    for line in reversed(text.splitlines()):
+        bare = line.strip()
+        for want in wanted:
+            if bare in (want, f"[{want}]"):
+                return want
+    return ""
+
+
+def _prose(text: str) -> Iterator[tuple[int, str]]:
+    fence = ""
+    for number, line in enumerate(text.splitlines()):
+        found = _FENCE.match(line)
+        if fence:
+            if found and found[1].startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+        elif found:
+            fence = found[1]
+        else:
+            yield number, line
+
+
+def _cut(text: str, found: tuple[Heading, ...], place: int) -> str:
+    lines = text.splitlines(keepends=True)
+    level = found[place].level
+    end = next((h.line for h in found[place + 1 :] if h.level <= level), len(lines))
+    return "".join(lines[found[place].line : end])

@@ -1,0 +1,160 @@
+"""One process at work: which flows were asked for, their worlds, what came of it. Built by `tasks`, ended by `glue`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from doflow import hot, project
+
+if TYPE_CHECKING:
+    from doflow.guards.fence import Fence
+    from doflow.holder import Holder
+    from doflow.model import Outcome
+    from doflow.projection import Projection
+    from doflow.view import View
+    from doflow.world import World
+
+CODES = {"done": 0, "paused": 2, "rate_limited": 3, "cancelled": 130}
+_RANK = {0: 0, 2: 1, 3: 2, 1: 3, 130: 4}
+
+
+class Turn:
+    """Steps that change nothing beyond their artifacts run side by side; one that may write more runs alone."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._sharing = 0
+        self._alone = False
+
+    @contextmanager
+    def take(self, alone: bool) -> Iterator[None]:
+        with self._change:
+            self._change.wait_for(lambda: not self._alone and not (alone and self._sharing))
+            self._alone, self._sharing = alone, self._sharing + 1
+        try:
+            yield
+        finally:
+            with self._change:
+                self._alone, self._sharing = False, self._sharing - 1
+                self._change.notify_all()
+
+
+class Work:
+    """A flow that this process works on."""
+
+    def __init__(self, world: World, fence: Fence, projection: Projection) -> None:
+        self.world = world
+        self.fence = fence
+        self.projection = projection
+        self.turn = Turn()
+        self.begun = False
+        self.whole = False
+
+
+class Session:
+    """Lives as long as the process. `executing` is set by the run command; without it nothing is written."""
+
+    def __init__(self, root: Path, environ: Mapping[str, str]) -> None:
+        self.root = root
+        self.environ = environ
+        self.executing = False
+        self.selected: tuple[str, ...] = ()
+        self.code = 0
+        self.json = False
+        self.quiet = False
+        self.limited: Outcome | None = None
+        self.works: dict[str, Work] = {}
+        self.holder: Holder | None = None
+        self._project: project.Project | None = None
+        self._view: View | None = None
+
+    @property
+    def project(self) -> project.Project:
+        if self._project is None:
+            self._project = project.open_(self.root, self.environ)
+        return self._project
+
+    @property
+    def view(self) -> View:
+        if self._view is None:
+            from doflow.view import View
+
+            self._view = View.choose(self.json, self.quiet)
+        return self._view
+
+    def note(self, code: int) -> None:
+        """Of several outcomes the worst is reported: interrupted, error, rate limit, pause."""
+        if _RANK.get(code, 3) > _RANK.get(self.code, 3):
+            self.code = code
+
+    def hears(self, entry: Mapping[str, Any]) -> None:
+        for work in self.works.values():
+            if work.world.run.name == entry["run"]:
+                work.projection.hear(entry)
+                self.view.about(work.world.flow.name)
+        self.view.hear(entry)
+
+    def lock(self) -> None:
+        """Taken when the first flow turns out to have something to do, or to look at."""
+        if self.holder is None:
+            from doflow.holder import Holder
+
+            holder = Holder(self.root, self.command)
+            holder.take()
+            self.holder = holder
+
+    def begin(self, work: Work) -> None:
+        """Before the first step that runs: preflight, then everything that makes the run real. Once."""
+        with work.world.guard:
+            if work.begun:
+                return
+            from doflow import intake
+
+            intake.preflight(work.world)
+            project.prepare(self.root)
+            if self.holder is not None:
+                self.holder.sign()
+            project.keep(self.project, self.environ)
+            work.world.state_dir.mkdir(parents=True, exist_ok=True)
+            hot.remove(str(self.root), work.world.flow.name)
+            intake.begin(work.world)
+            work.begun = True
+
+    def finish(self, interrupted: bool) -> None:
+        """Status on disk and exit code agree; a complete run is stamped."""
+        for work in self.works.values():
+            if interrupted and work.begun:
+                work.world.ledger.add("paused", message="interrupted", hint=f"doit {work.world.flow.name}")
+                work.projection.finish("paused", "interrupted")
+            elif work.begun or (work.whole and self.code == 0):
+                self._finish(work)
+            work.world.close()
+        self.view.close()
+        if self.holder is not None:
+            self.holder.release()
+
+    def _finish(self, work: Work) -> None:
+        from doflow import closing
+
+        status = {0: "completed" if work.whole else "active", 2: "paused", 3: "rate-limited"}.get(self.code, "failed")
+        if status == "completed":
+            closing.complete(work.world, work.begun)
+            if work.begun or not (work.world.state_dir / "pipeline-state.json").exists():
+                project.prepare(self.root)
+                work.projection.finish(status)
+            closing.stamp(work.world, self.project, self.environ)
+        elif work.begun:
+            work.projection.finish(status)
+
+    def warn(self, text: str) -> None:
+        sys.__stderr__.write(text + "\n") if sys.__stderr__ else None
+
+    @property
+    def command(self) -> str:
+        return " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]])[:200]

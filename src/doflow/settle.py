@@ -1,0 +1,138 @@
+"""Settling a job: its record into the lock, its files into a commit, its end into the ledger. Safe to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from doflow import calling, judge, keys, ledger, lock, sections
+from doflow.errors import WorldError
+from doflow.job import Job
+from doflow.lock import Artifact, Record
+from doflow.model import Outcome, Status
+from doflow.repo import look
+from doflow.world import World
+
+
+def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
+    with world.guard:
+        record, artifacts = _record(job, world, outcome)
+        world.put(job.name, record, artifacts)
+        if job.last:
+            world.put(job.step.id, Record(job.key.key, by=record.by, at=record.at), {})
+        world.book.notes.pop(f"{job.step.id}.pending", None)
+        try:
+            commits = job.commits or job.name in world.book.returned
+            commit = _committed(job, world, artifacts) if commits else ""
+        except WorldError as error:
+            _forget(job, world)
+            kept = "the work is kept as it is; mend this and run the same command: no agent is called again"
+            return Outcome(Status.FAILED, f"{job.name} is done but not committed: {error.message}",
+                           f"{error.hint}\n  {kept}" if error.hint else kept)  # fmt: skip
+        event = "phase_complete" if job.phase else "step_complete"
+        loose = not commits
+        world.ledger.add(event, **job.where, record=record.plain(), loose=loose, commit=commit)
+        if loose:
+            world.book.loose.add(job.name)
+        for told in (world.book.begun, world.book.returned, world.book.intents):
+            told.pop(job.name, None)
+        calling.remember(job, world)
+    return outcome
+
+
+def marker(job: Job, world: World, text: str) -> str:
+    """The marker line of a routing step: in its artifact first, then in the agent's last words."""
+    wanted = tuple(route.when for route in job.step.routes)
+    for said in (*(world.place.text(path) or "" for path in job.makes), text):
+        found = sections.marker(said, wanted)
+        if found:
+            return found
+    return ""
+
+
+def commit_lock(world: World, subject: str, paths: tuple[str, ...] = (), step: str = "") -> str:
+    """Commit the lock by itself, with files that belong to it: approvals, answers, adopted edits, the end of a run."""
+    with world.guard:
+        world.write_lock()
+        if not world.settings.commit_artifacts:
+            return ""
+        return _commit(world, (*paths, f"{world.run.dir}/{lock.NAME}"), _message(world, subject, step, ""), {})
+
+
+def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str, Artifact]]:
+    made = {path: world.digest(path) for path in job.makes}
+    reads = dict(job.key.reads)
+    by = judge.described(job.step, world)
+    if outcome.model:
+        by["model"] = outcome.model
+    if outcome.usage and outcome.usage.usd is not None:
+        by["usd"] = f"{outcome.usage.usd:.4f}"
+    record = Record(
+        job.key.key, job.key.parts, reads, made, marker(job, world, outcome.text) if job.step.routes else "",
+        by, ledger.now(),
+    )  # fmt: skip
+    author = "agent" if job.paid else "command"
+    artifacts = {path: Artifact(digest, author, job.name) for path, digest in made.items()}
+    tasks = world.path(job.step.phases) if job.phase else ""
+    held = world.book.artifacts.get(tasks)
+    if held is not None and held.digest != world.digest(tasks):
+        artifacts[tasks] = Artifact(world.digest(tasks), job.name, held.step)
+    return record, artifacts
+
+
+def _committed(job: Job, world: World, artifacts: Mapping[str, Artifact]) -> str:
+    entry = world.book.returned.get(job.name, {})
+    intent = world.book.intents.get(job.name)
+    world.write_lock()
+    if not world.settings.commit_artifacts and not job.phase:
+        return ""
+    if intent is not None:
+        from doflow.repo import commit as commits
+
+        if commits.adopted(world.git, intent["base"], intent["new"]):
+            return str(intent["new"])
+    paths = {*entry.get("files", {}), *artifacts, f"{world.run.dir}/{lock.NAME}"}
+    paths.add(f"{world.run.dir}/input.md")
+    message = _message(world, _subject(job, world), job.step.id, job.key.key, job.phase.number if job.phase else "")
+    return _commit(world, tuple(sorted(paths)), message, job.where)
+
+
+def _commit(world: World, paths: tuple[str, ...], message: str, where: Mapping[str, str]) -> str:
+    from doflow.repo import commit as commits
+
+    def ready(base: str, new: str) -> None:
+        if where:
+            world.ledger.add("intent", **where, base=base, new=new)
+
+    now = look.find(str(world.root)).branch
+    if now != world.run.branch and not world.options.reopen:
+        raise WorldError(
+            f"the branch was switched from {world.run.branch} to {now or 'a detached HEAD'} while {world.run.name} ran",
+            f"git switch {world.run.branch}",
+        )
+    return commits.commit(world.git, [f"{world.prefix}{path}" for path in paths], message, ready)
+
+
+def _forget(job: Job, world: World) -> None:
+    """A step that could not be committed is not done; its agent's result still counts (`returned`)."""
+    world.book.steps.pop(job.name, None)
+    if job.last:
+        world.book.steps.pop(job.step.id, None)
+
+
+def _subject(job: Job, world: World) -> str:
+    if job.phase:
+        params = world.params | {"phase": job.phase.number, "title": job.phase.title, "step": job.step.id}
+        said = job.step.commit or ("{step}: {title}" if job.phase.number == "all" else "Phase {phase}: {title}")
+        return keys.substitute(said, params)
+    names = ", ".join(job.step.makes)
+    return keys.substitute(job.step.commit, world.params) if job.step.commit else f"{job.step.id}: {names}"
+
+
+def _message(world: World, subject: str, step: str, key: str, phase: str = "") -> str:
+    lines = [" ".join(subject.split())[:120], "", f"Doflow-Run: {world.run.name}"]
+    lines += [f"Doflow-Step: {step}"] if step else []
+    lines += [f"Doflow-Phase: {phase}"] if phase else []
+    lines += [f"Doflow-Key: {key}"] if key else []
+    if world.run.issue:
+        lines.append(f"Doflow-Issue: {' '.join(world.run.issue.split())}")
+    return "\n".join(lines) + "\n"

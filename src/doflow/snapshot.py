@@ -1,0 +1,130 @@
+"""What the files of a project are, by our own walk: taken before a step, compared after it, put back where wrong.
+
+git is never asked what changed. Links are never followed: every folder is reached by descriptor.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable, Mapping
+
+from doflow import contents, files
+from doflow.contents import Change, Item, Snapshot, load
+from doflow.globs import matches
+from doflow.putback import restore
+
+__all__ = ["Change", "Item", "Snapshot", "compare", "load", "matches", "restore", "take"]
+
+_RACY_NS = 20_000_000
+_DEEPEST = 200
+
+
+def take(
+    root: str | os.PathLike[str],
+    skip: tuple[str, ...] = (),
+    store: str | os.PathLike[str] = "",
+    in_git: Mapping[str, tuple[str, str]] | None = None,
+    before: Snapshot | None = None,
+) -> Snapshot:
+    """Walk the project. `skip` are paths that are passed over (with all below); an empty `store` keeps no bytes.
+
+    What has the stat of `before` is not read again, unless it was touched while that snapshot was taken. Bytes that
+    git holds under the very same path (`in_git`: path -> mode, blob id) are not stored.
+    """
+    walk = _Walk(skip, os.fspath(store), in_git or {}, before)
+    taken = time.time_ns()
+    try:
+        walk.folder(files.open_folder(os.fspath(root)), "", 0)
+    except OSError as error:
+        raise files.broke("take a snapshot of", os.fspath(root), error) from error
+    if store and os.path.isdir(store):
+        files.syncfs(store)
+    return Snapshot(taken, walk.items, frozenset(walk.folders))
+
+
+class _Walk:
+    """One walk; collects items and folders."""
+
+    def __init__(
+        self, skip: Iterable[str], store: str, in_git: Mapping[str, tuple[str, str]], before: Snapshot | None
+    ) -> None:
+        self.skip = frozenset(path.strip("/") for path in skip) | {".doflow"}
+        self.store = store
+        self.in_git = in_git
+        self.before = before.items if before else {}
+        self.racy = before.taken - _RACY_NS if before else 0
+        self.items: dict[str, Item] = {}
+        self.folders: set[str] = set()
+
+    def folder(self, fd: int, rel: str, depth: int) -> None:
+        """Everything in an open folder, which is closed at the end."""
+        try:
+            for name, status in _listing(fd):
+                path = f"{rel}/{name}" if rel else name
+                if name == ".git" or path in self.skip:
+                    continue
+                if stat.S_ISDIR(status.st_mode) and depth < _DEEPEST:
+                    self._inner(fd, name, path, depth)
+                else:
+                    self._item(fd, name, path, status)
+        finally:
+            os.close(fd)
+
+    def _inner(self, fd: int, name: str, path: str, depth: int) -> None:
+        self.folders.add(path)
+        try:
+            inner = files.open_folder(name, dir_fd=fd)
+        except (FileNotFoundError, PermissionError, NotADirectoryError):
+            return  # gone, swapped or closed to us: its files count as missing
+        self.folder(inner, path, depth + 1)
+
+    def _item(self, fd: int, name: str, path: str, status: os.stat_result) -> None:
+        known = self.before.get(path)
+        if known is not None and self._same(known, status):
+            self.items[path] = known
+            return
+        blob = self.in_git.get(path, ("", ""))[1]
+        item = contents.inspect(fd, name, status, self.store, blob)
+        if item is not None:
+            self.items[path] = item
+
+    def _same(self, known: Item, status: os.stat_result) -> bool:
+        quiet = max(status.st_mtime_ns, status.st_ctime_ns) < self.racy
+        if not quiet or known.stat != contents.signature(status) or known.value.startswith("unreadable"):
+            return False
+        kept = known.kind != "file" or known.blob or not self.store
+        return bool(kept) or os.path.exists(contents.stored(self.store, known.value))
+
+
+def _listing(fd: int) -> list[tuple[str, os.stat_result]]:
+    """Names with their stat, in order; what vanishes meanwhile is left out."""
+    found = []
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            try:
+                found.append((entry.name, entry.stat(follow_symlinks=False)))
+            except FileNotFoundError:
+                continue
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def compare(before: Snapshot, after: Snapshot) -> tuple[Change, ...]:
+    """What became of each path, in order of the paths."""
+    changes = []
+    for path in sorted(before.items.keys() | after.items.keys()):
+        kind = _became(before.items.get(path), after.items.get(path))
+        if kind:
+            changes.append(Change(path, kind))
+    return tuple(changes)
+
+
+def _became(old: Item | None, new: Item | None) -> str:
+    if old is None or new is None:
+        return "deleted" if new is None else "added"
+    if old is new or old.equals(new):
+        return ""
+    if old.kind != new.kind:
+        return "type"
+    return "changed" if old.value != new.value else "mode"

@@ -1,0 +1,282 @@
+"""One entry of a flow file becomes a `Step`: every word of it read, every default filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from doflow import notation
+from doflow.draft import Entry
+from doflow.errors import Problem
+from doflow.model import Budget, Check, Origin, Prompt, Retry, Route, Step, Timeout
+from doflow.notation import Bad
+from doflow.prompts import Prompts
+from doflow.strict import Path, nearest
+
+PERSONAS = ("pm", "critical", "risk", "value")
+ROUNDS = 3
+
+_ONLY = {
+    "run": ("shell",),
+    "phases": ("implement",),
+    "commit": ("implement",),
+    "personas": ("review",),
+    "rounds": ("review",),
+    "fixer": ("review",),
+    "mode": ("review",),
+    "flow": ("flow",),
+    "clarify": ("agent",),
+    "from": ("agent", "review"),
+    "prompt": ("agent", "implement", "review", "shell"),
+    "makes": ("agent", "implement", "review", "shell"),
+    "check": ("agent", "implement", "review", "shell"),
+    "repair": ("agent", "implement", "review", "shell"),
+    "routes": ("agent", "review", "shell"),
+    "foreach": ("agent", "shell", "flow"),
+}
+_KINDS = ("agent", "review", "implement", "shell", "gate", "flow")
+_FOREIGN = {kind: frozenset(word for word, kinds in _ONLY.items() if kind not in kinds) for kind in _KINDS}
+_SHARED = ("agent", "model", "fallback", "via")
+_ON_ARTIFACTS = ("not_empty", "headings", "schema", "tasks")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What building a step needs besides its words; `found` gathers the problems."""
+
+    prompts: Prompts
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    params: frozenset[str] = notation.RUN_WORDS
+    found: list[Problem] = field(default_factory=list)
+
+
+Reader = Callable[[Entry, str, Bench], object]
+
+
+def build(entry: Entry, origin: Origin, bench: Bench) -> Step:
+    """Only the words that are there are read; the type itself fills in the rest."""
+    value = entry.value
+    kind = value.get("kind", "agent")
+    _refuse_misplaced(entry, kind, bench)
+    fields: dict[str, Any] = {word: bench.defaults[word] for word in _SHARED if word in bench.defaults}
+    for word, said in value.items():
+        reader = _READERS.get(word)
+        fields[word] = reader(entry, word, bench) if reader else said
+    fields["from_text"] = fields.pop("from", False)
+    if isinstance(value.get("run"), str):
+        fields["run"], fields["shell"] = (), value["run"]
+    if kind == "review":
+        fields = {"personas": PERSONAS, "rounds": ROUNDS, **fields}
+    if bench.defaults:
+        fields.update(_limits(value, bench.defaults))
+    return Step(id=entry.id, origin=origin, **fields)
+
+
+def _refuse_misplaced(entry: Entry, kind: str, bench: Bench) -> None:
+    value = entry.value
+    if _FOREIGN[kind].isdisjoint(value) and "from" not in value:
+        return
+    for word in value:
+        kinds = _ONLY.get(word, (kind,))
+        if kind not in kinds:
+            message = f"the key {word!r} is for kind {' or '.join(kinds)}, this step is of kind {kind}"
+            hint = f"leave it out, or add `kind: {kinds[0]}`"
+            bench.found.append(entry.problem((word,), message, hint, key=True))
+    makes = _listed(value.get("makes"))
+    if "from" in value and len(makes) != 1:
+        message = f"from: text fills one artifact, this step makes {len(makes)}"
+        bench.found.append(entry.problem(("from",), message, "write `makes: NAME.md`, one file"))
+
+
+def _prompt(entry: Entry, word: str, bench: Bench) -> Prompt | None:
+    text = entry.value[word]
+    try:
+        prompt = bench.prompts.get(text)
+    except Bad as bad:
+        bench.found.append(entry.problem(("prompt",), bad.message, bad.hint))
+        return None
+    if not text.strip():
+        bench.found.append(entry.problem(("prompt",), "the prompt is empty", "say what the agent is to do"))
+    _know(entry, ("prompt",), prompt.text, bench, strictly=not prompt.name)
+    return prompt
+
+
+def _paths(convert: Callable[[str], T]) -> Callable[[Entry, str, Bench], tuple[T, ...]]:
+    """Reads one path or a list of them."""
+
+    def read(entry: Entry, word: str, bench: Bench) -> tuple[T, ...]:
+        value, out = entry.value[word], []
+        for index, text in enumerate([value] if isinstance(value, str) else value):
+            at: Path = (word,) if isinstance(value, str) else (word, index)
+            if "{" in text:
+                _know(entry, at, text, bench)
+            try:
+                out.append(convert(text))
+            except Bad as bad:
+                bench.found.append(entry.problem(at, bad.message, bad.hint))
+        return tuple(out)
+
+    return read
+
+
+_artifacts = _paths(notation.artifact)
+
+
+def _path(entry: Entry, word: str, bench: Bench) -> str:
+    return "".join(_artifacts(entry, word, bench))
+
+
+def _texts(entry: Entry, word: str, bench: Bench) -> tuple[str, ...]:
+    return tuple(_listed(entry.value[word]))
+
+
+def _some(entry: Entry, word: str, bench: Bench) -> tuple[str, ...]:
+    """Texts, at least one of them."""
+    found = _texts(entry, word, bench)
+    if not found:
+        bench.found.append(entry.problem((word,), f"{word!r} is an empty list", "list at least one, or leave it out"))
+    return found
+
+
+def _command(entry: Entry, word: str, bench: Bench) -> tuple[str, ...]:
+    found = _some(entry, word, bench)
+    for text in found:
+        _know(entry, (word,), text, bench, strictly=False)
+    return found
+
+
+def _items(entry: Entry, word: str, bench: Bench) -> tuple[str, ...] | str:
+    return _path(entry, word, bench) if isinstance(entry.value[word], str) else _some(entry, word, bench)
+
+
+def _text(entry: Entry, word: str, bench: Bench) -> str:
+    text: str = entry.value[word]
+    _know(entry, (word,), text, bench)
+    return text
+
+
+def _whole(entry: Entry, word: str, bench: Bench) -> int:
+    return int(entry.value[word])
+
+
+def _limit(entry: Entry, word: str, bench: Bench) -> object:
+    return _LIMITS[word](_parts(entry.value[word]))
+
+
+def _know(entry: Entry, at: Path, text: str, bench: Bench, strictly: bool = True) -> None:
+    """Params must be declared. In long texts and commands braces are common: there only a near miss counts."""
+    for name in dict.fromkeys(notation.params(text)):
+        if name in bench.params:
+            continue
+        near = nearest(name, sorted(bench.params))
+        if strictly or near:
+            hint = near or f"declare it under `params:`, or write {{{{{name}}}}} for the word itself"
+            bench.found.append(entry.problem(at, f"{{{name}}} is not a param of this flow", hint))
+
+
+def _check(entry: Entry, word: str, bench: Bench) -> Check:
+    value = entry.value[word]
+    artifact = next((word for word in _ON_ARTIFACTS if value.get(word)), "")
+    if artifact and not entry.value.get("makes") and entry.value.get("kind") != "review":
+        hint = "add `makes: NAME`, or check with `run`"
+        bench.found.append(
+            entry.problem(("check", artifact), f"{artifact!r} looks at artifacts, the step makes none", hint)
+        )
+    schema = value.get("schema", "")
+    run = value.get("run", ())
+    try:
+        schema = notation.artifact(schema).lstrip("/") if schema else ""
+    except Bad as bad:
+        bench.found.append(entry.problem(("check", "schema"), bad.message, bad.hint))
+    return Check(
+        not_empty=value.get("not_empty", False),
+        headings=tuple(_listed(value.get("headings"))),
+        schema=schema,
+        tasks=value.get("tasks", False),
+        run=("sh", "-c", run) if isinstance(run, str) else tuple(run),
+    )
+
+
+def _routes(entry: Entry, word: str, bench: Bench) -> tuple[Route, ...]:
+    routes: list[Route] = []
+    for index, rule in enumerate(entry.value[word]):
+        at = (word, index)
+        if ("then" in rule) == ("pause" in rule):
+            what = "both `then` and `pause`" if "then" in rule else "neither `then` nor `pause`"
+            hint = "write `then: [steps]` to go on, or `pause: text` to stop for a person"
+            bench.found.append(entry.problem(at, f"the rule has {what}", hint))
+        when = _marker(rule["when"])
+        if not when or "\n" in when:
+            bench.found.append(entry.problem((*at, "when"), "a marker is one line", 'write `when: "SCALE: SMALL"`'))
+        if any(route.when == when for route in routes):
+            bench.found.append(
+                entry.problem((*at, "when"), f"the marker {when!r} has a rule already", "keep one of them")
+            )
+        routes.append(Route(when, tuple(rule.get("then", ())), rule.get("variant", ""), rule.get("pause", "")))
+    return tuple(routes)
+
+
+def _marker(text: str) -> str:
+    text = text.strip()
+    return text[1:-1].strip() if text.startswith("[") and text.endswith("]") else text
+
+
+def _limits(value: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Timeout, retry and budget, each word of them from the step, else from the flow's defaults."""
+    out: dict[str, Any] = {}
+    for word, make in _LIMITS.items():
+        if word in defaults:
+            out[word] = make({**_parts(defaults[word]), **_parts(value.get(word))})
+    return out
+
+
+def _parts(value: object) -> dict[str, Any]:
+    if value is None:
+        return {}
+    return dict(value) if isinstance(value, dict) else {"max": value}
+
+
+def _timeout(said: dict[str, Any]) -> Timeout:
+    return Timeout(**{word: notation.seconds(value) for word, value in said.items()})
+
+
+def _retry(said: dict[str, Any]) -> Retry:
+    base = Retry()
+    return Retry(int(said.get("attempts", base.attempts)), notation.seconds(said.get("backoff", base.backoff)))
+
+
+def _budget(said: dict[str, Any]) -> Budget:
+    usd, tokens = said.get("usd"), said.get("tokens")
+    return Budget(None if usd is None else float(usd), None if tokens is None else int(tokens))
+
+
+def _listed(value: str | list[str] | None) -> list[str]:
+    return [value] if isinstance(value, str) else list(value or ())
+
+
+_LIMITS: dict[str, Callable[[dict[str, Any]], object]] = {"timeout": _timeout, "retry": _retry, "budget": _budget}
+
+_READERS: dict[str, Reader] = {
+    "prompt": _prompt,
+    "reads": _paths(notation.read),
+    "needs": _paths(notation.read),
+    "makes": _artifacts,
+    "writes": _paths(notation.pattern),
+    "protect": _paths(notation.pattern),
+    "phases": _path,
+    "from": lambda entry, word, bench: True,
+    "check": _check,
+    "routes": _routes,
+    "after": _texts,
+    "personas": _some,
+    "run": _command,
+    "foreach": _items,
+    "gate": _text,
+    "commit": _text,
+    "repair": _whole,
+    "rounds": _whole,
+    **{word: _limit for word in _LIMITS},
+}

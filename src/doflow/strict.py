@@ -1,0 +1,208 @@
+"""Strict trees: what a YAML file may say, as plain values, and where each word of it stands.
+
+Knows nodes by their shape only; the library that makes them comes in through `load`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from doflow.errors import FlowError, Problem
+from doflow.model import Origin
+
+LIMIT = 1_000_000
+DEPTH = 30
+
+Path = tuple[str | int, ...]
+
+_TYPED_STARTS = frozenset("-0123456789tfn~")
+_WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """A file as plain values; `root` is kept so that a place is only looked up when it is asked for."""
+
+    file: str
+    value: dict[str, Any]
+    root: Any = None
+
+    def where(self, path: Path, key: bool = False) -> tuple[int, int]:
+        """Line and column of what stands at `path`, or of the nearest thing around it."""
+        node = mark = self.root
+        for part in path:
+            found = _child(node, part)
+            if found is None:
+                break
+            mark, node = found
+        return _place(mark if key else node)
+
+    def problem(self, path: Path, message: str, hint: str = "", key: bool = False) -> Problem:
+        return Problem(self.file, *self.where(path, key), message, hint)
+
+    def item(self, path: Path, text: str) -> Path:
+        """The path of the list entry that says `text` (the list itself where none does)."""
+        node = self._node(path)
+        for index, entry in enumerate(getattr(node, "value", ())):
+            if getattr(entry, "value", None) == text:
+                return (*path, index)
+        return path
+
+    def origins(self, path: Path) -> dict[str, Origin]:
+        """Where each key of the mapping at `path` stands."""
+        return {key.value: Origin(self.file, *_place(key)) for key, _ in self._node(path).value}
+
+    def _node(self, path: Path) -> Any:
+        node = self.root
+        for part in path:
+            found = _child(node, part)
+            if found is None:
+                return None
+            node = found[1]
+        return node
+
+
+def _child(node: Any, part: str | int) -> tuple[Any, Any] | None:
+    entries = getattr(node, "value", None)
+    if not isinstance(entries, list):
+        return None
+    if isinstance(part, int):
+        return (entries[part], entries[part]) if part < len(entries) else None
+    pairs = (entry for entry in entries if isinstance(entry, tuple))
+    return next(((key, value) for key, value in pairs if key.value == part), None)
+
+
+def _place(node: Any) -> tuple[int, int]:
+    mark = getattr(node, "start_mark", None)
+    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+
+
+def scalar(text: str) -> object:
+    """A plain word: true, false, null, a plain number; everything else is text (`on`, `012`, `12:30`)."""
+    if text and text[0] not in _TYPED_STARTS:
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    digits = text[1:] if text[0] == "-" else text
+    whole, dot, rest = digits.partition(".")
+    if not _is_number(whole) or (dot and not _is_digits(rest)):
+        return text
+    return float(text) if dot else int(text)
+
+
+def _is_number(text: str) -> bool:
+    return _is_digits(text) and (text[0] != "0" or text == "0")
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+def plain(root: Any, file: str) -> Any:
+    """The values of a node tree; every tag, twice-given key and odd key in it is refused at once."""
+    found: list[Problem] = []
+    value = _value(root, file, found)
+    if found:
+        raise FlowError(tuple(found))
+    return value
+
+
+def _value(node: Any, file: str, found: list[Problem]) -> Any:
+    tag, value = node.tag, node.value
+    if type(tag) is tuple:
+        if tag[0]:
+            return scalar(value)
+        if node.style:
+            return value
+    elif tag is True:
+        if node.id == "sequence":
+            return [_value(entry, file, found) for entry in value]
+        return _mapping(value, file, found)
+    shown = tag if isinstance(tag, str) else "!"
+    found.append(Problem(file, *_place(node), f"the tag {shown!r} is not allowed", "leave the tag out"))
+    return None
+
+
+def _mapping(pairs: Sequence[tuple[Any, Any]], file: str, found: list[Problem]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, entry in pairs:
+        name = key.value
+        refusal = None
+        if type(key.tag) is not tuple or name == "<<" or not name or name[0] in _TYPED_STARTS:
+            refusal = _odd_key(key)
+        if refusal is None and name in out:
+            refusal = (f"the key {name!r} is given twice", "keep one of the two")
+        if refusal:
+            found.append(Problem(file, *_place(key), *refusal))
+        else:
+            out[name] = _value(entry, file, found)
+    return out
+
+
+def _odd_key(key: Any) -> tuple[str, str] | None:
+    if type(key.tag) is not tuple:
+        return "a key must be plain text, without a tag", "write `name: value`"
+    if key.value == "<<":
+        return "merge keys (<<) are not allowed", "write the keys out; a flow shares them by `defaults`"
+    if key.tag[0] and not isinstance(scalar(key.value), str):
+        return f"the key {key.value or 'null'} is not text", f'write it in quotes: "{key.value}"'
+    return None
+
+
+def read(path: str, name: str = "") -> str:
+    """The text of a small regular file; a pipe, a folder, a huge or non-UTF-8 file is a sentence, never a hang."""
+    name = name or path
+    try:
+        raw = _bytes(path, name)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise _refusal(name, f"cannot be read: {why}", "check that the file is there and yours to read") from error
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
+        hint = "save the file as UTF-8"
+        raise FlowError((Problem(name, line, column, f"byte {raw[error.start]:#04x} is not UTF-8", hint),)) from error
+
+
+def _bytes(path: str, name: str) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise _refusal(name, "is not a regular file", "put a plain text file there")
+        raw = b"".join(_chunks(handle))
+    finally:
+        os.close(handle)
+    if len(raw) > LIMIT:
+        raise too_large(name)
+    return raw
+
+
+def _chunks(handle: int) -> Iterator[bytes]:
+    left = LIMIT + 1
+    while left > 0 and (chunk := os.read(handle, left)):
+        left -= len(chunk)
+        yield chunk
+
+
+def too_large(name: str) -> FlowError:
+    return _refusal(
+        name, f"is larger than {LIMIT:,} bytes", "a flow is a short text; move long texts into prompt files"
+    )
+
+
+def _refusal(name: str, message: str, hint: str) -> FlowError:
+    return FlowError((Problem(name, 1, 1, message, hint),))
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """`did you mean …?` for a word that is close to a known one, else ''."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, known, 1, 0.6)
+    return f"did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,323 @@
+"""Our words into doit's: a plan becomes `Task` objects, a step's freshness an `uptodate` object, a run a `World`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from doit.task import DelayedLoader, Task
+
+from doflow import creators, hot, project
+from doflow.session import Session, Work
+
+if TYPE_CHECKING:
+    from doflow.plan import Node
+    from doflow.runs import Wish
+    from doflow.world import World
+
+_IO = {"capture": False}
+_FLAGS = (
+    ("run", str, "", "the run that is meant: its name or number"),
+    ("feature_dir", str, "", "the run's folder"),
+    ("new", bool, False, "start a new run"),
+    ("next", bool, False, "do only the next step that is not done"),
+    ("force", str, "", "do these steps again: a,b"),
+    ("completed", str, "", "take these steps as done: a,b"),
+    ("reopen", bool, False, "let a finished run go on, or go on on another branch"),
+    ("issue", str, "", "the issue this run belongs to"),
+    ("branch", str, "", "the branch of a new run"),
+    ("agent", str, "", "who does the steps, instead of what the flow says"),
+    ("auto_approve", bool, False, "pass gates (never clarifications)"),
+)
+
+
+class FlowTask(Task):  # type: ignore[misc]
+    """A task that learns from a router's answer what it waits for."""
+
+    ahead: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+
+    def update_deps(self, deps: Mapping[str, Any]) -> None:
+        super().update_deps(self.ahead(deps) if self.ahead and "order" in deps else deps)
+
+
+class Fresh:
+    """The one up-to-date object of a task; doit calls it, `doit info` prints it."""
+
+    def __init__(self, judge: Callable[[Mapping[str, Any]], tuple[str, ...]]) -> None:
+        self._judge = judge
+        self._reasons: tuple[str, ...] = ()
+
+    def __call__(self, task: Any, values: Mapping[str, Any]) -> bool:
+        self._reasons = self._judge(values)
+        return not self._reasons
+
+    def __repr__(self) -> str:
+        return f"stale: {'; '.join(self._reasons)}" if self._reasons else "up to date"
+
+
+def namespace(root: str | None) -> dict[str, object]:
+    """What a dodo.py must hold. The project's own folder goes to the end of the import path, so that a file planted
+    there cannot stand in for a library."""
+    folder = project.find(root)
+    ours = {"", str(folder), os.getcwd()}
+    sys.path[:] = [path for path in sys.path if path not in ours] + [path for path in sys.path if path in ours]
+    session = Session(folder, os.environ)
+    found: dict[str, object] = {
+        "DOIT_CONFIG": {
+            "doflow": session,
+            "backend": "doflow",
+            "dep_file": str(folder / project.STATE / "state.db"),
+            "verbosity": 2,
+            "default_tasks": [],
+        }
+    }
+    for name in session.project.about:
+        params = [{"name": "goal", "long": "goal", "type": str, "default": None, "help": "what to build"}]
+        params += [{"name": p, "long": p, "type": str, "default": d, "help": about} for p, about, _, d in session.project.params[name] if p != "goal"]  # fmt: skip
+        params += [
+            {"name": flag, "long": flag.replace("_", "-"), "type": kind, "default": default, "help": about}
+            for flag, kind, default, about in _FLAGS
+        ]
+        found[f"task_{name}"] = creators.creator(name, lambda flow, given: build(session, flow, given), params)
+    for name, words in session.project.broken.items():
+        if name.endswith(".yaml") or name in found:
+            continue
+        found[f"task_{name}"] = creators.creator(name, lambda flow, given: _broken(session, flow), [])
+    return found
+
+
+def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Task]:
+    """The tasks of one flow, as this command needs them."""
+    about = session.project.about[flow]
+    if session.executing and flow not in session.selected:
+        yield Task(flow, None, doc=about)
+        return
+    stamp = _stamp(session, flow, given) if session.executing else None
+    if stamp is not None:
+        yield from _hot(flow, about, stamp)
+        return
+    work = open_work(session, flow, given)
+    for node in work.world.plan.nodes:
+        yield from _tasks(session, work, node)
+    yield _group(flow, work)
+
+
+def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
+    """The run that is meant, its world, and, when a run begins, what a killed one left made good."""
+    from doflow.guards.fence import Fence
+    from doflow.projection import Projection
+    from doflow.world import Options, World
+
+    if session.executing:
+        session.lock()
+    opened = session.project
+    wish = _wish(opened.params[flow], given)
+    run = _run(session, flow, wish)
+    options = Options(
+        bool(given.get("next")), _names(given.get("force")), _names(given.get("completed")),
+        bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
+    )  # fmt: skip
+    world = World(
+        session.root, opened.flow(flow), run, opened.settings(), opened.plan(flow), session.environ, session.hears, options
+    )
+    work = Work(world, Fence(world), Projection(world))
+    session.works[flow] = work
+    if not run.fresh and not options.reopen and world.head.branch != run.branch:
+        world.frozen = finished(session, run)
+    if session.executing and not run.fresh:
+        from doflow import recovery
+
+        recovery.recover(world, work.fence)
+        _complete(world, options.completed)
+    return work
+
+
+def _run(session: Session, flow: str, wish: Wish) -> Any:
+    from doflow import runs
+    from doflow.repo import look
+
+    layout = session.project.detail["settings"]["layout"]
+    head = look.find(str(session.root))
+    known = runs.known(session.root, layout)
+    done = frozenset(run.name for run in known if run.flow == flow and finished(session, run))
+    try:
+        found = runs.choose(known, flow, wish, head.branch, done)
+    except runs.UsageError:
+        if session.executing:
+            raise
+        found = None
+    if found is not None:
+        return runs.renamed(found, wish)
+    return runs.name_new(session.root, flow, wish, look.branches(head), layout)
+
+
+def finished(session: Session, run: Any) -> bool:
+    """Is every active step of the run recorded as done? (Not: is it all still fresh.)"""
+    import json
+
+    path = session.root / project.STATE / "runs" / run.name / "pipeline-state.json"
+    try:
+        return bool(json.loads(path.read_bytes())["status"] == "completed")
+    except (OSError, ValueError, KeyError):
+        pass
+    from doflow import lock, plan
+
+    held = lock.read(session.root / run.dir / lock.NAME)
+    if held is None or run.flow not in session.project.about:
+        return False
+    markers = {name: record.marker for name, record in held.steps.items() if record.marker}
+    kinds = {step["id"]: step["kind"] for step in session.project.detail["flows"][run.flow]["steps"]}
+    order = plan.active(session.project.plan(run.flow), markers)
+    return all(name in held.steps or kinds.get(name) == "gate" for name in order)
+
+
+def _wish(params: Any, given: Mapping[str, Any]) -> Wish:
+    from doflow.runs import Wish
+
+    named = {name: str(given[name]) for name, *_ in params if name != "goal" and given.get(name)}
+    return Wish(
+        given.get("goal"), given.get("run") or "", given.get("feature_dir") or "", bool(given.get("new")),
+        given.get("issue") or "", given.get("branch") or "", named,
+    )  # fmt: skip
+
+
+def _names(text: Any) -> frozenset[str]:
+    return frozenset(name.strip() for name in str(text or "").split(",") if name.strip())
+
+
+def _complete(world: World, names: frozenset[str]) -> None:
+    """--completed: the person says these are done; written down, so that the state does not lie."""
+    from doflow import adopting
+
+    for name in sorted(names):
+        if name not in world.book.steps:
+            adopting.take(world, name, "taken as done (--completed)")
+
+
+def _tasks(session: Session, work: Work, node: Node) -> Iterator[Task]:
+    from doflow import actions
+
+    world = work.world
+    common: dict[str, Any] = {"io": _IO, "verbosity": 2, "subtask_of": world.flow.name, "doc": node.doc}
+    waits: dict[str, Any] = {"task_dep": list(node.deps), "calc_dep": [node.router] if node.router else []}
+    if node.role == "phases":
+        yield from _phases(session, work, node, common, waits)
+        return
+    step = world.flow.step(node.step)
+    assert step is not None
+    act, judge = actions.of(session, work, node, step)
+    targets = [os.path.join(session.root, world.path(said)) for said in step.makes] if node.role == "step" else []
+    task = FlowTask(node.name, [act], targets=targets, uptodate=[Fresh(judge)], **common, **waits)
+    task.ahead = _ahead(work, node)
+    yield task
+
+
+def _phases(session: Session, work: Work, node: Node, common: Any, waits: Any) -> Iterator[Task]:
+    """A group that is filled when the task list is there; known phases can be named before that."""
+    from doflow import actions, judge
+
+    world = work.world
+    step = world.flow.step(node.step)
+    assert step is not None
+
+    def real() -> Iterator[Task]:
+        before = list(waits["task_dep"])
+        names = []
+        for phase, _ in judge.phase_keys(step, world):
+            name = f"{node.name}:{phase.number}"
+            act, judged = actions.of_phase(session, work, step, phase.number)
+            about = {**common, "subtask_of": node.name, "doc": phase.title}
+            yield Task(name, [act], uptodate=[Fresh(judged)], task_dep=before, **about)
+            names.append(name)
+            before = [name]
+        yield Task(node.name, None, task_dep=names, has_subtask=True, subtask_of=common["subtask_of"], doc=node.doc)
+
+    there = bool(world.digest(world.path(step.phases)))
+    if not session.executing:
+        if there:
+            yield from real()
+        else:
+            yield Task(node.name, None, has_subtask=True, subtask_of=common["subtask_of"], doc=node.doc)
+        return
+    loader = DelayedLoader(real)
+    loader.basename = node.name
+    group = FlowTask(node.name, None, loader=loader, subtask_of=common["subtask_of"], doc=node.doc, **waits)
+    group.ahead = _ahead(work, node)
+    yield group
+    for phase, _ in judge.phase_keys(step, world) if there else ():
+        yield Task(f"{node.name}:{phase.number}", None, loader=loader, subtask_of=node.name, doc=phase.title,
+                   task_dep=list(waits["task_dep"]))  # fmt: skip
+
+
+def _ahead(work: Work, node: Node) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """What a step behind a router waits for, once the router has said which steps run."""
+
+    def deps(said: Mapping[str, Any]) -> Mapping[str, Any]:
+        plan = work.world.plan
+        order: list[str] = list(said["order"])
+        if node.step not in order:
+            return {}
+        from doflow import plan as plans
+
+        turns = [name for name in order[: order.index(node.step)] if name in plan.routes and name != said["router"]]
+        later = [name for name in turns if order.index(name) > order.index(said["router"])]
+        if later:
+            return {"calc_dep": [plan.ends[later[-1]]]}
+        before = plans.follows(plan, order)[node.step]
+        return {"task_dep": [plan.ends[name] for name in before if plan.ends[name] != plan.ends[said["router"]]]}
+
+    return deps
+
+
+def _group(flow: str, work: Work) -> Task:
+    """The flow itself: all steps that are settled, and behind a router those that it names."""
+    plan = work.world.plan
+    settled = [node.name for node in plan.nodes if not node.router and node.step in plan.pipeline]
+    routers = [node.router for node in plan.nodes if node.router and node.step in plan.pipeline]
+    if not routers:
+        routers = [plan.ends[name] for name in plan.pipeline if name in plan.routes]
+    group = FlowTask(flow, None, task_dep=[name for name in settled if name not in routers[:1]],
+                     calc_dep=routers[:1], has_subtask=True, doc=plan.about)  # fmt: skip
+
+    def deps(said: Mapping[str, Any]) -> Mapping[str, Any]:
+        order: list[str] = list(said["order"])
+        rest = order[order.index(said["router"]) + 1 :]
+        turn = next((name for name in rest if name in plan.routes), None)
+        if turn is None:
+            return {"task_dep": [plan.ends[name] for name in rest]}
+        upto = rest[: rest.index(turn)]
+        return {"task_dep": [plan.ends[name] for name in upto], "calc_dep": [plan.ends[turn]]}
+
+    group.ahead = deps
+    return group
+
+
+def _hot(flow: str, about: str, stamp: Mapping[str, Any]) -> Iterator[Task]:
+    """Nothing has changed since the run was complete: every task says so without looking."""
+    names: Any = stamp["steps"]
+    for name in names:
+        yield Task(name, None, uptodate=[True], subtask_of=flow)
+    yield Task(flow, None, task_dep=list(names), has_subtask=True, doc=about)
+
+
+def _broken(session: Session, name: str) -> Iterator[Task]:
+    words = session.project.broken[name]
+    if not session.executing or name in session.selected:
+        session.warn(words)
+
+    def refuse() -> bool:
+        from doflow import actions
+
+        return actions.refuse(session, words)  # type: ignore[return-value]
+
+    yield Task(name, [refuse], io=_IO, verbosity=2, doc="broken: " + words.splitlines()[0])
+
+
+def _stamp(session: Session, flow: str, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The stamp that answers this command, if there is one: no wish beyond naming the goal or the run."""
+    plain = {"goal", "run"}
+    if any(value for name, value in given.items() if name not in plain):
+        return None
+    return hot.holds(str(session.root), flow, given.get("goal"), given.get("run") or "", dict(session.environ))

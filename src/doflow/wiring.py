@@ -1,0 +1,132 @@
+"""Do the steps of a flow fit together? Names that are meant, circles, two makers of one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from doflow.draft import Draft, Entry
+from doflow.errors import Problem
+from doflow.model import Step
+from doflow.strict import nearest
+
+
+def problems(draft: Draft, steps: Sequence[Step], pipeline: Sequence[str]) -> list[Problem]:
+    """All of them; circles are only looked for where every name is known."""
+    known = frozenset(step.id for step in steps)
+    pairs = tuple(zip(draft.entries, steps, strict=True))
+    found = [*_in_pipeline(draft, known), *_two_makers(pairs)]
+    for entry, step in pairs:
+        if step.after:
+            found.extend(_in_after(entry, step, known))
+        if step.routes:
+            found.extend(_in_routes(entry, step, known))
+    return found or list(_circles({step.id: (entry, step) for entry, step in pairs}, tuple(pipeline)))
+
+
+def _unknown(name: str, known: frozenset[str]) -> tuple[str, str]:
+    return f"there is no step {name!r}", nearest(name, sorted(known)) or f"steps: {', '.join(sorted(known)[:20])}"
+
+
+def _in_pipeline(draft: Draft, known: frozenset[str]) -> Iterator[Problem]:
+    doc = draft.pipeline_doc
+    if doc is None or draft.pipeline is None:
+        return
+    if not draft.pipeline:
+        yield doc.problem(("pipeline",), "the pipeline is empty", "list the steps that run, or leave `pipeline` out")
+    seen: set[str] = set()
+    for name in draft.pipeline:
+        path = doc.item(("pipeline",), name)
+        if name not in known:
+            yield doc.problem(path, *_unknown(name, known))
+        elif name in seen:
+            yield doc.problem(path, f"the step {name!r} is in the pipeline twice", "a step runs once; leave one out")
+        seen.add(name)
+
+
+def _in_after(entry: Entry, step: Step, known: frozenset[str]) -> Iterator[Problem]:
+    for name in step.after or ():
+        path = entry.doc.item((*entry.path, "after"), name)
+        if name == step.id:
+            yield entry.doc.problem(path, f"the step {name!r} waits for itself", "name the step that comes before it")
+        elif name not in known:
+            yield entry.doc.problem(path, *_unknown(name, known))
+
+
+def _in_routes(entry: Entry, step: Step, known: frozenset[str]) -> Iterator[Problem]:
+    for index, route in enumerate(step.routes):
+        at = (*entry.path, "routes", index, "then")
+        for place, name in enumerate(route.then):
+            path = entry.doc.item(at, name)
+            if name not in known:
+                yield entry.doc.problem(path, *_unknown(name, known))
+            elif name == step.id:
+                hint = "name the steps that come after it"
+                yield entry.doc.problem(path, f"the step {name!r} routes to itself", hint)
+            elif name in route.then[:place]:
+                yield entry.doc.problem(
+                    path, f"the step {name!r} is in the route twice", "a step runs once; leave one out"
+                )
+
+
+def _two_makers(pairs: Sequence[tuple[Entry, Step]]) -> Iterator[Problem]:
+    makers: dict[str, str] = {}
+    for entry, step in pairs:
+        for index, name in enumerate(step.makes):
+            if name in makers:
+                first = "this step" if makers[name] == step.id else f"the step {makers[name]!r}"
+                hint = "give each artifact one maker; to change a file of another step use `writes`"
+                yield entry.problem(("makes", index), f"{name!r} is already made by {first}", hint)
+            makers.setdefault(name, step.id)
+
+
+def _circles(table: dict[str, tuple[Entry, Step]], pipeline: tuple[str, ...]) -> Iterator[Problem]:
+    """A circle in any order of steps that a run can take: the pipeline, and what each route makes of it."""
+    waiting, seen = [(pipeline, "")], {pipeline}
+    told: set[str] = set()
+    while waiting:
+        active, via = waiting.pop()
+        circle = _circle(table, active)
+        if circle and circle[0] not in told:
+            told.update(circle)
+            entry = table[circle[0]][0]
+            path = " -> ".join((*circle, circle[0]))
+            message = f"the steps wait for each other{via}: {path}"
+            yield entry.problem(("after",), message, "take one of them out of `after`", key=True)
+        for name in active:
+            for route in table[name][1].routes:
+                done = active[: active.index(name) + 1]
+                again = next((then for then in route.then if then in done), "")
+                if again and f"{name}>{again}" not in told:
+                    told.add(f"{name}>{again}")
+                    entry = table[name][0]
+                    message = f"the route {route.when!r} goes back to {again!r}, which has run by then"
+                    yield entry.problem(("routes",), message, "a route names steps that come later", key=True)
+                ways = (*done, *route.then)
+                if route.then and not again and ways not in seen:
+                    seen.add(ways)
+                    waiting.append((ways, f" after {route.when!r}"))
+
+
+def _circle(table: dict[str, tuple[Entry, Step]], active: tuple[str, ...]) -> tuple[str, ...]:
+    """The steps of one circle, each waiting for the next; () where the order can be kept."""
+    from graphlib import CycleError, TopologicalSorter
+
+    graph: dict[str, tuple[str, ...]] = {}
+    inside = frozenset(active)
+    for place, name in enumerate(active):
+        after = table[name][1].after
+        before = active[place - 1 : place] if after is None and place else after or ()
+        graph[name] = tuple(other for other in before if other in inside)
+    for name, (_, step) in table.items():
+        graph.setdefault(name, step.after or ())
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return tuple(_rotated(error.args[1][:0:-1], table))
+    return ()
+
+
+def _rotated(names: list[str], table: dict[str, tuple[Entry, Step]]) -> list[str]:
+    """Begin with a step that says `after` itself: that is the line to change."""
+    start = next((place for place, name in enumerate(names) if table[name][1].after), 0)
+    return names[start:] + names[:start]

@@ -1,0 +1,185 @@
+"""What a step can touch: the project, the run it belongs to, git, the ledger, the clock.
+
+One `World` per run that a command works on. Nothing here decides; it holds, looks things up and writes them down.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from doflow import book as books
+from doflow import files, keys, ledger, lock, plan
+from doflow.lock import Artifact, Record
+from doflow.model import Flow, Settings, Step
+from doflow.repo import look
+from doflow.runs import Run
+
+if TYPE_CHECKING:
+    from doflow.repo.git import Git
+
+STATE = ".doflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asks of this run beyond naming it."""
+
+    next: bool = False
+    force: frozenset[str] = frozenset()
+    completed: frozenset[str] = frozenset()
+    reopen: bool = False
+    auto_approve: bool = False
+    agent: str = ""
+
+
+@dataclass(slots=True)
+class World:
+    """Everything outside, for one run."""
+
+    root: Path
+    flow: Flow
+    run: Run
+    settings: Settings
+    plan: plan.Plan
+    environ: Mapping[str, str]
+    listen: ledger.Listener
+    options: Options = Options()
+    guard: Any = field(default_factory=threading.RLock)
+    frozen: bool = False
+    _head: look.Head | None = None
+    _git: Git | None = None
+    _book: books.Book | None = None
+    _ledger: ledger.Ledger | None = None
+    _lines: lock.Lines = field(default_factory=lock.Lines)
+    _digests: dict[str, tuple[tuple[int, int, int, int], str]] = field(default_factory=dict)
+    _order: tuple[object, tuple[str, ...], dict[str, tuple[str, ...]]] | None = None
+    _place: keys.Place | None = None
+
+    @property
+    def head(self) -> look.Head:
+        if self._head is None:
+            self._head = look.find(str(self.root))
+        return self._head
+
+    @property
+    def prefix(self) -> str:
+        """The project's folder as seen from the top of the work tree: '' or `apps/shop/`."""
+        below = os.path.relpath(os.path.realpath(self.root), self.head.top)
+        return "" if below == "." else f"{below}/"
+
+    @property
+    def git(self) -> Git:
+        with self.guard:
+            if self._git is None:
+                from doflow.repo.git import Git
+
+                self._git = Git(self.head)
+            return self._git
+
+    @property
+    def book(self) -> books.Book:
+        if self._book is None:
+            self._book = books.open_(self.run, self._held(), self.state_dir / "events.jsonl")
+        return self._book
+
+    @property
+    def ledger(self) -> ledger.Ledger:
+        if self._ledger is None:
+            self._ledger = ledger.Ledger(self.state_dir / "events.jsonl", self.run.name, self.listen)
+        return self._ledger
+
+    @property
+    def state_dir(self) -> Path:
+        return self.root / STATE / "runs" / self.run.name
+
+    @property
+    def run_dir(self) -> Path:
+        return self.root / self.run.dir
+
+    @property
+    def params(self) -> dict[str, str]:
+        given = {param.name: param.default for param in self.flow.params} | dict(self.run.params)
+        return given | {"goal": self.run.goal, "run": self.run.name, "run_dir": self.run.dir}
+
+    @property
+    def place(self) -> keys.Place:
+        if self._place is None:
+            boxed = frozenset(f"{self.run.dir}/{step.phases}" for step in self.flow.steps if step.phases)
+            self._place = keys.Place(self.root, self.run.dir, boxed, self.digest)
+        return self._place
+
+    def path(self, said: str) -> str:
+        return self.place.path(said)
+
+    def digest(self, path: str) -> str:
+        """sha256 of a file of the project, '' if it is not there; not read again while its stat is the same."""
+        full = os.path.join(self.root, path)
+        try:
+            stat = os.lstat(full)
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        seen = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+        held = self._digests.get(path)
+        if held is None or held[0] != seen:
+            held = (seen, files.digest(full))
+            self._digests[path] = held
+        return held[1]
+
+    def order(self) -> tuple[str, ...]:
+        """The active steps, as the markers found so far decide it."""
+        return self._ordered()[1]
+
+    def before(self, name: str) -> tuple[str, ...]:
+        """The steps that this one comes after, in the active order."""
+        return self._ordered()[2].get(name, ())
+
+    def key(self, step: Step) -> keys.Key:
+        markers = [(name, self.book.steps[name].marker) for name in self.before(step.id) if name in self.book.steps]
+        trigger = self.agent_of(step) if "agent" in self.settings.triggers else ""
+        return keys.of_step(
+            step, self.place, self.params, self.book.notes.get(step.id, ""),
+            [pair for pair in markers if pair[1]], trigger, "packaged" in self.settings.triggers,
+        )  # fmt: skip
+
+    def agent_of(self, step: Step) -> str:
+        """Which agent does this step, as `profile model` (for the lock and `why`)."""
+        name = self.profile_of(step)
+        profile = self.settings.profile(name)
+        return f"{name} {step.model or (profile.model if profile else '')}".strip()
+
+    def profile_of(self, step: Step) -> str:
+        if self.options.agent:
+            return self.options.agent
+        routed = [name for prefix, name in self.settings.route_agents if step.id.startswith(prefix)]
+        exact = [name for prefix, name in self.settings.route_agents if step.id == prefix]
+        return (exact or routed or [step.agent or "default"])[0]
+
+    def write_lock(self) -> None:
+        lock.write(self.run_dir / lock.NAME, self._lines.text(self.book.lock))
+
+    def put(self, name: str, record: Record, artifacts: Mapping[str, Artifact]) -> None:
+        with self.guard:
+            self.book.steps[name] = record
+            self.book.artifacts.update(artifacts)
+            self._order = None
+
+    def close(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _ordered(self) -> tuple[object, tuple[str, ...], dict[str, tuple[str, ...]]]:
+        if self._order is None:
+            markers = self.book.markers if self.plan.routes else {}
+            order = plan.active(self.plan, markers)
+            self._order = (None, order, plan.follows(self.plan, order))
+        return self._order
+
+    def _held(self) -> lock.Lock | None:
+        if self.run.fresh:
+            return None
+        return lock.read(self.run_dir / lock.NAME)
