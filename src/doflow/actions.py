@@ -7,7 +7,7 @@ from typing import Any
 
 from doit.exceptions import TaskFailed
 
-from doflow import adopting, judge, keys
+from doflow import adopting, judge
 from doflow.errors import DoflowError
 from doflow.kinds import agent, gate, implement, shell
 from doflow.model import Outcome, Status, Step
@@ -111,9 +111,11 @@ def _step(session: Session, work: Work, step: Step) -> tuple[str, ...]:
         return ("it has not been done yet",)
     verdict = judge.of_step(step, world)
     reasons = (*_forgotten(world.flow.name, step.id), *verdict.reasons)
-    if not reasons and verdict.edited and session.executing and not world.frozen:
-        session.begin(work)
-        adopting.notice(world, step, verdict.edited)
+    if not reasons and session.executing and not world.frozen:
+        new = adopting.unknown(world, verdict.edited)
+        if new:
+            session.begin(work)
+            adopting.notice(world, step, new)
     return _settled(session, work, step.id, reasons)
 
 
@@ -160,6 +162,3 @@ def _forgotten(flow: str, name: str) -> tuple[str, ...]:
     told = manager is not None and manager.backend.get(f"{flow}:{name}", FORGOTTEN)
     return ("you told doit to forget it",) if told else ()
 
-
-def key_of(step: Step, work: Work) -> keys.Key:
-    return work.world.key(step)

@@ -28,12 +28,15 @@ def take(world: World, name: str, why: str, commit: bool = True) -> tuple[str, .
     return paths
 
 
+def unknown(world: World, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Of the artifacts that carry a person's edit, those whose edit is not in the lock yet."""
+    held = world.book.artifacts
+    return tuple(path for path in paths if path not in held or held[path].digest != world.digest(path))
+
+
 def notice(world: World, step: Step, paths: tuple[str, ...]) -> None:
     """A person edited an artifact of a step that is fresh: kept, recorded as theirs; what reads it runs again."""
-    new = {path: Artifact(world.digest(path), "person", step.id) for path in paths}
-    if all(world.book.artifacts.get(path) == artifact for path, artifact in new.items()):
-        return
-    world.book.artifacts.update(new)
+    world.book.artifacts.update({path: Artifact(world.digest(path), "person", step.id) for path in paths})
     names = ", ".join(paths)
     world.ledger.add("adopted", step=step.id, files=list(paths), message=f"{names} was edited by hand and is kept")
     commit_lock(world, f"Keep the edit of {names} by hand", paths, step.id)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from doflow import hot, lock
 from doflow.errors import WorldError
+from doflow.ledger import now
 from doflow.project import Project
 from doflow.settle import commit_lock
 from doflow.world import World
@@ -22,8 +23,11 @@ def complete(world: World, begun: bool) -> None:
         except WorldError as error:
             world.ledger.add("warning", message=f"the lock is written but not committed: {error.message}")
         book.loose.clear()
+    end = {"flow": world.flow.name, "steps": len(world.order())}
     if begun:
-        world.ledger.add("pipeline_complete", flow=world.flow.name, steps=len(world.order()))
+        world.ledger.add("pipeline_complete", **end)
+    else:  # nothing was to be done: told, not written down again
+        world.listen({"event": "pipeline_complete", "at": now(), "run": world.run.name, **end})
 
 
 def stamp(world: World, project: Project, environ: Mapping[str, str]) -> None:

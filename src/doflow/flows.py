@@ -41,7 +41,8 @@ def build(draft: Draft, around: Surroundings) -> Flow:
     """The finished flow, or every problem of it at once."""
     params = tuple(_param(name, value) for name, value, _ in draft.params)
     names = frozenset(param.name for param in params) | notation.RUN_WORDS
-    bench = Bench(around.prompts, _defaults(draft), names)
+    defaults = _defaults(draft)
+    bench = Bench(around.prompts, defaults, steps.filled(defaults), names)
     origins = _origins(draft)
     built = tuple(steps.build(entry, origins[entry.id], bench) for entry in draft.entries)
     pipeline = tuple(step.id for step in built) if draft.pipeline is None else draft.pipeline

@@ -6,6 +6,7 @@ The entry point replaces doit's own command everywhere, so it changes nothing wh
 from __future__ import annotations
 
 import inspect
+import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any
 from doit.cmd_run import Run
 from doit.cmdparse import CmdParseError
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
-from doit.reporter import ConsoleReporter, JsonReporter
+from doit.reporter import ConsoleReporter
 
 from doflow.session import Session
 from doflow.state import Backend
@@ -33,10 +34,7 @@ class FlowRun(Run):  # type: ignore[misc]
     name = "run"
 
     def execute(self, params: Any, args: list[str]) -> int:
-        try:
-            self.loader.setup(params)
-        except ModuleNotFoundError:
-            raise
+        self.loader.setup(params)
         session = self._session()
         self.loader.setup = lambda _: None
         if session is None:
@@ -50,7 +48,15 @@ class FlowRun(Run):  # type: ignore[misc]
         return found if isinstance(found, Session) else None
 
     def _ours(self, session: Session, params: Any, args: list[str]) -> int:
+        from doflow.guards import nested
+
+        try:
+            nested.validate_nested_execution("", session.environ)
+        except nested.NestedExecutionError as error:
+            return _refused(session, error.message)
         session.executing = Backend.running = True
+        nested.enter(os.environ)
+        session.quiet = params["reporter"] != "console"
         words = args or _default(session, self.loader.namespace)
         session.selected = tuple(word.split(":")[0] for word in words if not word.startswith("-"))
         try:
@@ -62,6 +68,7 @@ class FlowRun(Run):  # type: ignore[misc]
         except Exception as error:
             return _crashed(session, error)
         finally:
+            nested.leave(os.environ)
             if session.holder is not None:
                 session.holder.release()
 
@@ -71,7 +78,6 @@ class FlowRun(Run):  # type: ignore[misc]
             return int(super()._execute(*args, **given))
         base = given["reporter"]
         base = self.reporters[base] if isinstance(base, str) else base
-        session.quiet = base is not ConsoleReporter
         given["reporter"] = _noting(base, session)
         once = any(work.world.options.next for work in session.works.values())
         given["num_process"] = 0 if once else given["num_process"]
@@ -162,11 +168,9 @@ def _noting(base: Any, session: Session) -> Any:
 
         def complete_run(self) -> None:
             if base is ConsoleReporter:
-                self.failures = []
+                self.failures: list[Any] = []
             super().complete_run()
 
-    if base is JsonReporter:
-        session.quiet = True
     return Noting
 
 

@@ -17,6 +17,18 @@ _QUIET_NS = 25_000_000  # coarser than any file system clock tick: a later write
 Entry = tuple[str, int, int, int, int]
 
 
+def find(start: str = "") -> str:
+    """The project that a folder belongs to: the nearest one above with dodo.py or doflow.yaml, else the folder."""
+    here = os.path.realpath(start or os.getcwd())
+    folder = here
+    while True:
+        if any(os.path.exists(os.path.join(folder, name)) for name in ("doflow.yaml", "dodo.py", ".doflow")):
+            return folder
+        if os.path.exists(os.path.join(folder, ".git")) or os.path.dirname(folder) == folder:
+            return here
+        folder = os.path.dirname(folder)
+
+
 def path(root: str, flow: str) -> str:
     return os.path.join(root, ".doflow", "stamps", flow)
 

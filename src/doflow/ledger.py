@@ -38,7 +38,7 @@ class Ledger:
         self._file: files.Appender | None = None
         self._guard = threading.Lock()
 
-    def add(self, event: str, *, durable: bool | None = None, **data: Any) -> Entry:
+    def add(self, event: str, durable: Any = None, **data: Any) -> Entry:
         entry = {"event": event, "at": now(), "run": self._run, **data}
         if event not in SHOWN:
             sync = event in DURABLE if durable is None else durable

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from doflow import draft as drafts
-from doflow import flows, schema, strict
+from doflow import flows, schema, strict, wiring
 from doflow.draft import Draft
 from doflow.errors import FlowError, Problem
 from doflow.flows import Surroundings
@@ -23,8 +23,6 @@ from doflow.model import Flow
 from doflow.prompts import Prompts
 from doflow.strict import Doc, nearest
 
-_ODD = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-_TAB = re.compile(r"^\t[ \t]*\S", re.MULTILINE)
 _SHARED = re.compile(r"(?:^|[\s\[{,])[&*][^\s,\]}]", re.MULTILINE)
 
 
@@ -54,7 +52,7 @@ def _catalogue(shelf: _Shelf) -> Catalogue:
             named = shelf.named(path)
             if named not in shelf.files:
                 broken[named] = error
-    for stem, circle in _sub_flow_circles(good):
+    for stem, circle in wiring.flow_circles(good):
         broken[stem] = circle
         del good[stem]
     return Catalogue(good, broken, shelf.sources())
@@ -112,31 +110,15 @@ def _compose(text: str, name: str) -> Any:
     """The node tree; nothing shared in it, nothing deep, read by the fast parser where there is one."""
     import yaml
 
-    _refuse_odd_text(text, name)
+    strict.refuse_odd_text(text, name)
     loader = loader_class()
     try:
         root = loader(text).get_single_node()
         if ("&" in text or "*" in text) and _SHARED.search(text):
             _refuse_shared(text, name, loader)
     except yaml.YAMLError as error:
-        raise FlowError((_syntax(error, text, name),)) from error
+        raise FlowError((strict.misread(error, text, name),)) from error
     return root
-
-
-def _refuse_odd_text(text: str, name: str) -> None:
-    if len(text) > strict.LIMIT:
-        raise strict.too_large(name)
-    odd = _ODD.search(text)
-    if odd:
-        message = f"the character U+{ord(odd[0]):04X} is not allowed"
-        raise FlowError((Problem(name, *_spot(text, odd.start()), message, "take it out; it cannot be seen"),))
-    tab = _TAB.search(text)
-    if tab:
-        raise FlowError((Problem(name, *_spot(text, tab.start()), "a tab indents this line", "indent with spaces"),))
-
-
-def _spot(text: str, offset: int) -> tuple[int, int]:
-    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
 def loader_class(fast: bool = True) -> Any:
@@ -148,10 +130,10 @@ def loader_class(fast: bool = True) -> Any:
     class Strict(base):  # type: ignore[misc] # chosen at run time
         depth = 0
 
-        def resolve(self, kind: object, value: object, implicit: object) -> object:
+        def resolve(self, _kind: object, _value: object, implicit: object) -> object:
             return implicit
 
-        def descend_resolver(self, parent: Any, index: object) -> None:
+        def descend_resolver(self, parent: Any, _index: object) -> None:
             self.depth += 1
             if self.depth > strict.DEPTH:
                 message = f"nested deeper than {strict.DEPTH} levels"
@@ -173,24 +155,6 @@ def _refuse_shared(text: str, name: str, loader: Any) -> None:
             hint = 'write it out; put a text that begins with * or & in quotes: "*.md"'
             problem = Problem(name, mark.line + 1, mark.column + 1, f"the {what} {event.anchor!r} is not allowed", hint)
             raise FlowError((problem,))
-
-
-def _syntax(error: Any, text: str, name: str) -> Problem:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    message = getattr(error, "problem", None) or "this is not YAML"
-    rows = text.split("\n")
-    row = rows[line - 1] if line <= len(rows) else ""
-    hint = "quote texts that hold `: ` or ` #` or begin with a special sign, and check the indentation"
-    if "another document" in message:
-        message, hint = "a second document begins here", "take the line `---` out; one file holds one flow"
-    elif "alias" in message or "alphabetic" in message:
-        message, hint = "an unquoted text may not begin with * or &", 'put it in quotes: "*.md"'
-    elif "\t" in row[: len(row) - len(row.lstrip())]:
-        message, hint = "a tab indents this line", "indent with spaces"
-    elif "nested deeper" in message:
-        hint = "a flow needs no more than a few levels"
-    return Problem(name, line, column, message, hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,31 +244,3 @@ def _flow_files(folder: Path) -> Iterator[Path]:
     if folder.is_dir():
         yield from sorted(folder.glob("*.yml"))
         yield from sorted(folder.glob("*.yaml"))
-
-
-def _sub_flow_circles(good: dict[str, Flow]) -> list[tuple[str, FlowError]]:
-    found = []
-    for stem, flow in good.items():
-        for step in flow.steps:
-            way = _way_back(stem, step.flow, good)
-            if way:
-                message = f"the flows run each other: {' -> '.join((stem, *way))}"
-                origin = step.origin
-                problem = Problem(origin.file, origin.line, origin.column, message, "take one of the steps out")
-                found.append((stem, FlowError((problem,))))
-                break
-    return found
-
-
-def _way_back(home: str, start: str, good: dict[str, Flow]) -> tuple[str, ...]:
-    waiting: list[tuple[str, ...]] = [(start,)] if start else []
-    seen = {start}
-    while waiting:
-        way = waiting.pop()
-        if way[-1] == home:
-            return way
-        for step in good[way[-1]].steps if way[-1] in good else ():
-            if step.flow and step.flow not in seen:
-                seen.add(step.flow)
-                waiting.append((*way, step.flow))
-    return ()

@@ -53,15 +53,7 @@ class Project:
 
 
 def find(start: str | None = None) -> Path:
-    """The project that a folder belongs to: the nearest one above with dodo.py or doflow.yaml, else the folder."""
-    here = os.path.realpath(start or os.getcwd())
-    folder = here
-    while True:
-        if any(os.path.exists(os.path.join(folder, name)) for name in ("doflow.yaml", "dodo.py", STATE)):
-            return Path(folder)
-        if os.path.exists(os.path.join(folder, ".git")) or os.path.dirname(folder) == folder:
-            return Path(here)
-        folder = os.path.dirname(folder)
+    return Path(hot.find(start or ""))
 
 
 def open_(root: Path, environ: Mapping[str, str]) -> Project:

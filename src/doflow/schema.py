@@ -7,37 +7,17 @@ that uses more, so that the two can never differ in silence.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from doflow.strict import nearest
+from doflow.faults import Fault, worded
 
 Fits = Callable[[Any], bool]
 
 _NOTES = frozenset(("$schema", "$id", "$defs", "title", "description", "default", "examples"))
 _OF_OBJECTS = frozenset(("properties", "additionalProperties", "required", "then"))
-_NAMES = {
-    "string": "text",
-    "array": "a list",
-    "object": "a mapping",
-    "boolean": "true or false",
-    "integer": "a whole number",
-    "number": "a number",
-    "null": "null",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Something that does not fit; `key` = the key itself is wrong, not what it holds."""
-
-    path: tuple[str | int, ...]
-    message: str
-    hint: str = ""
-    key: bool = False
 
 
 def faults(value: object, name: str) -> tuple[Fault, ...]:
@@ -89,7 +69,7 @@ def _each(tests: Sequence[Fits]) -> Fits:
         return tests[0]
 
     def check(value: object) -> bool:
-        for test in tests:
+        for test in tests:  # noqa: SIM110 - twice as fast as all()
             if not test(value):
                 return False
         return True
@@ -128,7 +108,7 @@ def _type(rule: str | list[str]) -> Fits:
 
 def _either(tests: Sequence[Fits]) -> Fits:
     def check(value: object) -> bool:
-        for test in tests:
+        for test in tests:  # noqa: SIM110 - twice as fast as any()
             if test(value):
                 return True
         return False
@@ -214,78 +194,5 @@ def explain(value: object, schema: Mapping[str, Any]) -> tuple[Fault, ...]:
     from jsonschema import Draft202012Validator
 
     errors = Draft202012Validator(schema).iter_errors(value)
-    found = {fault: None for error in errors for fault in _worded(error)}
+    found = {fault: None for error in errors for fault in worded(error)}
     return tuple(sorted(found, key=lambda fault: [str(part) for part in fault.path]))
-
-
-def _worded(error: Any) -> Iterator[Fault]:
-    path = tuple(error.absolute_path)
-    if error.validator == "anyOf":
-        yield from _of_union(error, path)
-    elif error.validator == "additionalProperties":
-        known = list(error.schema.get("properties", {}))
-        for name in (name for name in error.instance if name not in known):
-            hint = nearest(name, known) or f"known here: {', '.join(sorted(known))}"
-            yield Fault((*path, name), f"unknown key {name!r}", hint, key=True)
-    elif error.validator == "required":
-        for name in (name for name in error.validator_value if name not in error.instance):
-            yield Fault(path, f"the key {name!r} is missing", error.schema.get("description", ""), key=True)
-    else:
-        yield Fault(path, *_sentence(error))
-
-
-def _of_union(error: Any, path: tuple[str | int, ...]) -> Iterator[Fault]:
-    """Of a union, only the branch that has the value's own type can say what is wrong."""
-    branches: dict[int, list[Any]] = {}
-    for inner in error.context:
-        branches.setdefault(inner.schema_path[0], []).append(inner)
-    fitting = [
-        inners
-        for inners in branches.values()
-        if not any(inner.validator in ("type", "const") and not inner.path for inner in inners)
-    ]
-    for inner in fitting[0] if fitting else ():
-        yield from _worded(inner)
-    if not fitting:
-        wanted = dict.fromkeys(name for inners in branches.values() for inner in inners for name in _wanted(inner))
-        hint = error.schema.get("description", "")
-        yield Fault(path, f"{_shown(error.instance)} is not {' or '.join(wanted)}", hint)
-
-
-def _wanted(error: Any) -> Iterator[str]:
-    """What a branch of a union would have taken."""
-    if error.validator == "const":
-        yield _shown(error.validator_value)
-    elif error.validator == "type" and not error.path:
-        yield from _types(error.validator_value)
-
-
-def _types(rule: str | list[str]) -> Iterator[str]:
-    yield from (_NAMES[name] for name in ([rule] if isinstance(rule, str) else rule))
-
-
-def _sentence(error: Any) -> tuple[str, str]:
-    shown, rule, hint = _shown(error.instance), error.validator_value, error.schema.get("description", "")
-    if error.validator == "type":
-        return f"{shown} is not {' or '.join(_types(rule))}", hint
-    if error.validator == "enum":
-        options = [_shown(option) for option in rule]
-        close = nearest(str(error.instance), [str(option) for option in rule])
-        return f"{shown} is not one of {', '.join(options)}", close or hint
-    if error.validator == "pattern":
-        return f"{shown} is not written as it must be", hint
-    if error.validator == "minimum":
-        return f"{shown} is less than {rule}", hint
-    if error.validator in ("minLength", "minItems", "minProperties"):
-        return "there is nothing in it", hint
-    return str(error.message), hint
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "null (nothing)"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | dict):
-        return "a list" if isinstance(value, list) else "a mapping"
-    return repr(value) if len(str(value)) <= 60 else repr(str(value)[:57] + "...")

@@ -97,8 +97,12 @@ class Session:
         for work in self.works.values():
             if work.world.run.name == entry["run"]:
                 work.projection.hear(entry)
-                self.view.about(work.world.flow.name)
         self.view.hear(entry)
+
+    def add(self, work: Work) -> None:
+        self.works[work.world.flow.name] = work
+        if self.executing:
+            self.view.about(work.world.flow.name, work.world.run.name)
 
     def lock(self) -> None:
         """Taken when the first flow turns out to have something to do, or to look at."""

@@ -7,87 +7,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from doflow import load as load_yaml
 from doflow import notation, schema, strict
 from doflow.errors import FlowError, Problem
 from doflow.model import Budget, Profile, Retry, Settings, Timeout
+from doflow.overlay import FILE, PREFIX, Book, Keys, from_environment, from_flag
 from doflow.strict import Doc, nearest
-
-FILE = "doflow.yaml"
-PREFIX = "DOFLOW_SET_"
-
-Keys = tuple[str, ...]
-
-DEFAULTS: dict[str, Any] = {
-    "agents": {"default": {"use": "claude", "model": "sonnet"}},
-    "route_agents": {},
-    "gates": {},
-    "auto_approve": False,
-    "review_mode": "llm",
-    "command_variant": "",
-    "timeouts": {"idle": "10m", "max": "2h", "steps": {}},
-    "retry": {"enabled": True, "max_retries": 2, "backoff_seconds": 30},
-    "rate_limit": {"wait": False},
-    "budget": {"usd": None, "tokens": None, "on_exceed": "pause"},
-    "triggers": [],
-    "review_command": [],
-    "notify": {"command": []},
-    "protect": [],
-    "git": {"branch": "new", "commit_artifacts": True, "verify": False},
-    "layout": "specs",
-}
 
 _TEXTS = ("model", "executable", "fallback", "sandbox")
 _NO_FLAGS: Mapping[str, object] = {}
 
 
-class _Book:
-    """All values laid over each other, and for each who said it last."""
-
-    def __init__(self, doc: Doc | None) -> None:
-        self.doc = doc
-        self.value: dict[str, Any] = {}
-        self.where: dict[Keys, str] = {}
-        self.add(DEFAULTS, "default")
-        if doc is not None:
-            self.add(doc.value, FILE)
-
-    def add(self, layer: Mapping[str, Any], where: str, at: Keys = (), into: dict[str, Any] | None = None) -> None:
-        target = self.value if into is None else into
-        for key, entry in layer.items():
-            path = (*at, key)
-            if isinstance(entry, dict):
-                self.add(entry, where, path, target.setdefault(key, {}))
-            else:
-                target[key] = entry
-                self.where[path] = where
-
-    def said(self, path: Keys) -> str:
-        """Who said it, with the line where it was the file."""
-        where = self.where.get(path, "default")
-        return f"{FILE}:{self.doc.where(path, key=True)[0]}" if where == FILE and self.doc else where
-
-    def problem(self, path: Keys, message: str, hint: str) -> Problem:
-        where = next((who for leaf, who in self.where.items() if leaf[: len(path)] == path and who != "default"), FILE)
-        if where == FILE and self.doc:
-            return self.doc.problem(path, message, hint)
-        return Problem(where, 1, 1, message, hint)
-
-
 def load(root: Path, environ: Mapping[str, str], flags: Mapping[str, object] = _NO_FLAGS) -> Settings:
     """The settings of a project; raises FlowError with everything that is wrong in them."""
-    book = _Book(_file(root))
+    book = Book(_file(root))
     found: list[Problem] = []
     for name, value in sorted(environ.items()):
         if name.startswith(PREFIX):
-            found += _from_environment(book, name, value)
+            found += from_environment(book, name, value)
     for name, flag in flags.items():
         if flag is not None:
-            found += _from_flag(book, name, flag)
+            found += from_flag(book, name, flag)
     _drop_foreign_model(book)
     found = found or list(_senseless(book))
     if found:
@@ -106,98 +48,23 @@ def _file(root: Path) -> Doc | None:
     text = strict.read(str(root / FILE), FILE)
     if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
         return None
-    doc = load_yaml.tree(text, FILE)
+    from doflow import load as yaml_door
+
+    doc = yaml_door.tree(text, FILE)
     found = schema.faults(doc.value, "doflow")
     if found:
         raise FlowError(tuple(doc.problem(f.path, f.message, f.hint, f.key) for f in found))
     return doc
 
 
-def _from_environment(book: _Book, name: str, text: str) -> list[Problem]:
-    parts = name.removeprefix(PREFIX).lower().split("__")
-    try:
-        path = _known(parts, book)
-    except notation.Bad as bad:
-        return [Problem(name, 1, 1, bad.message, bad.hint)]
-    faults: tuple[schema.Fault, ...] = ()
-    for value in _meanings(text, name):
-        layer = _nested(path, value)
-        found = schema.faults(layer, "doflow")
-        if not found:
-            book.add(layer, name)
-            return []
-        faults = faults or found
-    return [Problem(name, 1, 1, fault.message, fault.hint) for fault in faults]
-
-
-def _meanings(text: str, name: str) -> Iterator[object]:
-    """What a variable's text can mean: a YAML value, else the text as it stands."""
-    if not text:
-        yield from ("", None)
-    elif text.replace("_", "").replace("-", "").replace(".", "").isalnum():
-        yield strict.scalar(text)
-    else:
-        with suppress(FlowError):
-            yield load_yaml.parse(text, name)
-    yield text
-
-
-def _from_flag(book: _Book, name: str, value: object) -> list[Problem]:
-    shown = "--" + name.replace("_", "-")
-    try:
-        path = _known(name.split("."), book)
-    except notation.Bad as bad:
-        return [Problem(shown, 1, 1, bad.message, bad.hint)]
-    layer = _nested(path, list(value) if isinstance(value, tuple) else value)
-    found = schema.faults(layer, "doflow")
-    if not found:
-        book.add(layer, shown)
-    return [Problem(shown, 1, 1, fault.message, fault.hint) for fault in found]
-
-
-def _known(parts: list[str], book: _Book) -> Keys:
-    """The path that the parts mean; names a person chose are found whether written with - or _."""
-    tree = schema.read("doflow")
-    node, here = tree, book.value
-    path: list[str] = []
-    for part in parts:
-        if "$ref" in node:
-            node = tree["$defs"][node["$ref"].removeprefix("#/$defs/")]
-        fixed, free = node.get("properties", {}), node.get("additionalProperties")
-        if part in fixed:
-            node, name = fixed[part], part
-        elif part and isinstance(free, dict):
-            node, name = free, _chosen(part, here, path)
-        else:
-            hint = nearest(part, list(fixed)) or f"known here: {', '.join(fixed) or 'nothing'}"
-            raise notation.Bad(f"there is no setting {'.'.join((*path, part))!r}", hint)
-        path.append(name)
-        here = here.get(name, {}) if isinstance(here, dict) else {}
-    return tuple(path)
-
-
-def _chosen(part: str, here: Mapping[str, Any], path: list[str]) -> str:
-    same = (name for name in here if name.lower().replace("-", "_") == part.replace("-", "_"))
-    if path == ["gates"]:
-        part = part.replace("after_", "after-", 1)
-    return next(same, part)
-
-
-def _nested(path: Keys, value: object) -> dict[str, Any]:
-    for key in reversed(path):
-        value = {key: value}
-    return value if isinstance(value, dict) else {}
-
-
-def _drop_foreign_model(book: _Book) -> None:
+def _drop_foreign_model(book: Book) -> None:
     """The default model is of the default program: whoever chooses another one starts without it."""
     model = ("agents", "default", "model")
-    own = any(path[:2] == model[:2] and where != "default" for path, where in book.where.items())
-    if own and book.where.get(model) == "default" and book.where["agents", "default", "use"] != "default":
+    if book.where.get(model) == "default" and book.where["agents", "default", "use"] != "default":
         del book.value["agents"]["default"]["model"], book.where[model]
 
 
-def _senseless(book: _Book) -> Iterator[Problem]:
+def _senseless(book: Book) -> Iterator[Problem]:
     agents = book.value["agents"]
     for name, profile in agents.items():
         yield from _bad_profile(book, name, profile, agents)
@@ -217,7 +84,7 @@ def _senseless(book: _Book) -> Iterator[Problem]:
             yield book.problem(("protect",), bad.message, bad.hint)
 
 
-def _bad_profile(book: _Book, name: str, profile: Mapping[str, Any], agents: Mapping[str, Any]) -> Iterator[Problem]:
+def _bad_profile(book: Book, name: str, profile: Mapping[str, Any], agents: Mapping[str, Any]) -> Iterator[Problem]:
     at = ("agents", name)
     if not _is_name(name):
         yield book.problem(at, f"the agent's name {name!r} is not a name", "use a-z, 0-9, - and _")
@@ -245,7 +112,7 @@ def _is_name(text: str) -> bool:
         return False
 
 
-def _settings(book: _Book) -> Settings:
+def _settings(book: Book) -> Settings:
     value = book.value
     times, retry, budget, git = value["timeouts"], value["retry"], value["budget"], value["git"]
     usd, tokens, wait = budget["usd"], budget["tokens"], value["rate_limit"]["wait"]

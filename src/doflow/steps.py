@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from doflow import notation
+from doflow import limits, notation
 from doflow.draft import Entry
 from doflow.errors import Problem
-from doflow.model import Budget, Check, Origin, Prompt, Retry, Route, Step, Timeout
+from doflow.model import Check, Origin, Prompt, Route, Step
 from doflow.notation import Bad
 from doflow.prompts import Prompts
 from doflow.strict import Path, nearest
@@ -37,7 +37,6 @@ _ONLY = {
 }
 _KINDS = ("agent", "review", "implement", "shell", "gate", "flow")
 _FOREIGN = {kind: frozenset(word for word, kinds in _ONLY.items() if kind not in kinds) for kind in _KINDS}
-_SHARED = ("agent", "model", "fallback", "via")
 _ON_ARTIFACTS = ("not_empty", "headings", "schema", "tasks")
 
 T = TypeVar("T")
@@ -49,6 +48,7 @@ class Bench:
 
     prompts: Prompts
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    filled: Mapping[str, Any] = field(default_factory=dict)
     params: frozenset[str] = notation.RUN_WORDS
     found: list[Problem] = field(default_factory=list)
 
@@ -61,7 +61,7 @@ def build(entry: Entry, origin: Origin, bench: Bench) -> Step:
     value = entry.value
     kind = value.get("kind", "agent")
     _refuse_misplaced(entry, kind, bench)
-    fields: dict[str, Any] = {word: bench.defaults[word] for word in _SHARED if word in bench.defaults}
+    fields: dict[str, Any] = dict(bench.filled)
     for word, said in value.items():
         reader = _READERS.get(word)
         fields[word] = reader(entry, word, bench) if reader else said
@@ -70,9 +70,12 @@ def build(entry: Entry, origin: Origin, bench: Bench) -> Step:
         fields["run"], fields["shell"] = (), value["run"]
     if kind == "review":
         fields = {"personas": PERSONAS, "rounds": ROUNDS, **fields}
-    if bench.defaults:
-        fields.update(_limits(value, bench.defaults))
     return Step(id=entry.id, origin=origin, **fields)
+
+
+def filled(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of a flow as a step holds them."""
+    return {word: limits.make(word, said) if word in limits.WORDS else said for word, said in defaults.items()}
 
 
 def _refuse_misplaced(entry: Entry, kind: str, bench: Bench) -> None:
@@ -129,7 +132,7 @@ def _path(entry: Entry, word: str, bench: Bench) -> str:
     return "".join(_artifacts(entry, word, bench))
 
 
-def _texts(entry: Entry, word: str, bench: Bench) -> tuple[str, ...]:
+def _texts(entry: Entry, word: str, _bench: Bench) -> tuple[str, ...]:
     return tuple(_listed(entry.value[word]))
 
 
@@ -158,12 +161,17 @@ def _text(entry: Entry, word: str, bench: Bench) -> str:
     return text
 
 
-def _whole(entry: Entry, word: str, bench: Bench) -> int:
+def _whole(entry: Entry, word: str, _bench: Bench) -> int:
     return int(entry.value[word])
 
 
+def _yes(_entry: Entry, _word: str, _bench: Bench) -> bool:
+    return True
+
+
 def _limit(entry: Entry, word: str, bench: Bench) -> object:
-    return _LIMITS[word](_parts(entry.value[word]))
+    """Each word of a limit from the step, else from the flow's defaults."""
+    return limits.make(word, bench.defaults.get(word), entry.value[word])
 
 
 def _know(entry: Entry, at: Path, text: str, bench: Bench, strictly: bool = True) -> None:
@@ -171,7 +179,7 @@ def _know(entry: Entry, at: Path, text: str, bench: Bench, strictly: bool = True
     for name in dict.fromkeys(notation.params(text)):
         if name in bench.params:
             continue
-        near = nearest(name, sorted(bench.params))
+        near = nearest(name, sorted(bench.params), 0.6 if strictly else 0.8)
         if strictly or near:
             hint = near or f"declare it under `params:`, or write {{{{{name}}}}} for the word itself"
             bench.found.append(entry.problem(at, f"{{{name}}} is not a param of this flow", hint))
@@ -224,40 +232,9 @@ def _marker(text: str) -> str:
     return text[1:-1].strip() if text.startswith("[") and text.endswith("]") else text
 
 
-def _limits(value: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Timeout, retry and budget, each word of them from the step, else from the flow's defaults."""
-    out: dict[str, Any] = {}
-    for word, make in _LIMITS.items():
-        if word in defaults:
-            out[word] = make({**_parts(defaults[word]), **_parts(value.get(word))})
-    return out
-
-
-def _parts(value: object) -> dict[str, Any]:
-    if value is None:
-        return {}
-    return dict(value) if isinstance(value, dict) else {"max": value}
-
-
-def _timeout(said: dict[str, Any]) -> Timeout:
-    return Timeout(**{word: notation.seconds(value) for word, value in said.items()})
-
-
-def _retry(said: dict[str, Any]) -> Retry:
-    base = Retry()
-    return Retry(int(said.get("attempts", base.attempts)), notation.seconds(said.get("backoff", base.backoff)))
-
-
-def _budget(said: dict[str, Any]) -> Budget:
-    usd, tokens = said.get("usd"), said.get("tokens")
-    return Budget(None if usd is None else float(usd), None if tokens is None else int(tokens))
-
-
 def _listed(value: str | list[str] | None) -> list[str]:
     return [value] if isinstance(value, str) else list(value or ())
 
-
-_LIMITS: dict[str, Callable[[dict[str, Any]], object]] = {"timeout": _timeout, "retry": _retry, "budget": _budget}
 
 _READERS: dict[str, Reader] = {
     "prompt": _prompt,
@@ -267,7 +244,7 @@ _READERS: dict[str, Reader] = {
     "writes": _paths(notation.pattern),
     "protect": _paths(notation.pattern),
     "phases": _path,
-    "from": lambda entry, word, bench: True,
+    "from": _yes,
     "check": _check,
     "routes": _routes,
     "after": _texts,
@@ -278,5 +255,5 @@ _READERS: dict[str, Reader] = {
     "commit": _text,
     "repair": _whole,
     "rounds": _whole,
-    **{word: _limit for word in _LIMITS},
+    **dict.fromkeys(limits.WORDS, _limit),
 }

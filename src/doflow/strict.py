@@ -6,6 +6,7 @@ Knows nodes by their shape only; the library that makes them comes in through `l
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ DEPTH = 30
 
 Path = tuple[str | int, ...]
 
+_ODD = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_TAB = re.compile(r"^\t[ \t]*\S", re.MULTILINE)
 _TYPED_STARTS = frozenset("-0123456789tfn~")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
 
@@ -114,11 +117,8 @@ def plain(root: Any, file: str) -> Any:
 def _value(node: Any, file: str, found: list[Problem]) -> Any:
     tag, value = node.tag, node.value
     if type(tag) is tuple:
-        if tag[0]:
-            return scalar(value)
-        if node.style:
-            return value
-    elif tag is True:
+        return scalar(value) if tag[0] else value
+    if tag is True:
         if node.id == "sequence":
             return [_value(entry, file, found) for entry in value]
         return _mapping(value, file, found)
@@ -200,9 +200,45 @@ def _refusal(name: str, message: str, hint: str) -> FlowError:
     return FlowError((Problem(name, 1, 1, message, hint),))
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
+def refuse_odd_text(text: str, name: str) -> None:
+    """What no parser need see: a huge text, characters that cannot be seen, tabs as indentation."""
+    if len(text) > LIMIT:
+        raise too_large(name)
+    odd = _ODD.search(text)
+    if odd:
+        message = f"the character U+{ord(odd[0]):04X} is not allowed"
+        raise FlowError((Problem(name, *_spot(text, odd.start()), message, "take it out; it cannot be seen"),))
+    tab = _TAB.search(text)
+    if tab:
+        raise FlowError((Problem(name, *_spot(text, tab.start()), "a tab indents this line", "indent with spaces"),))
+
+
+def _spot(text: str, offset: int) -> tuple[int, int]:
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
+def misread(error: Any, text: str, name: str) -> Problem:
+    """An error of the YAML library in a person's words."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    message = getattr(error, "problem", None) or "this is not YAML"
+    rows = text.split("\n")
+    row = rows[line - 1] if line <= len(rows) else ""
+    hint = "quote texts that hold `: ` or ` #` or begin with a special sign, and check the indentation"
+    if "another document" in message:
+        message, hint = "a second document begins here", "take the line `---` out; one file holds one flow"
+    elif "alias" in message or "alphabetic" in message:
+        message, hint = "an unquoted text may not begin with * or &", 'put it in quotes: "*.md"'
+    elif "\t" in row[: len(row) - len(row.lstrip())]:
+        message, hint = "a tab indents this line", "indent with spaces"
+    elif "nested deeper" in message:
+        hint = "a flow needs no more than a few levels"
+    return Problem(name, line, column, message, hint)
+
+
+def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
     """`did you mean …?` for a word that is close to a known one, else ''."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, known, 1, 0.6)
+    close = get_close_matches(word, known, 1, cutoff)
     return f"did you mean {close[0]!r}?" if close else ""

@@ -88,6 +88,12 @@ def namespace(root: str | None) -> dict[str, object]:
     return found
 
 
+def session_of(namespace: Mapping[str, Any]) -> Session:
+    found = namespace["DOIT_CONFIG"]["doflow"]
+    assert isinstance(found, Session)
+    return found
+
+
 def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Task]:
     """The tasks of one flow, as this command needs them."""
     about = session.project.about[flow]
@@ -123,7 +129,7 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
         session.root, opened.flow(flow), run, opened.settings(), opened.plan(flow), session.environ, session.hears, options
     )
     work = Work(world, Fence(world), Projection(world))
-    session.works[flow] = work
+    session.add(work)
     if not run.fresh and not options.reopen and world.head.branch != run.branch:
         world.frozen = finished(session, run)
     if session.executing and not run.fresh:
@@ -136,6 +142,7 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
 
 def _run(session: Session, flow: str, wish: Wish) -> Any:
     from doflow import runs
+    from doflow.errors import UsageError
     from doflow.repo import look
 
     layout = session.project.detail["settings"]["layout"]
@@ -144,7 +151,7 @@ def _run(session: Session, flow: str, wish: Wish) -> Any:
     done = frozenset(run.name for run in known if run.flow == flow and finished(session, run))
     try:
         found = runs.choose(known, flow, wish, head.branch, done)
-    except runs.UsageError:
+    except UsageError:
         if session.executing:
             raise
         found = None
@@ -304,13 +311,11 @@ def _hot(flow: str, about: str, stamp: Mapping[str, Any]) -> Iterator[Task]:
 
 def _broken(session: Session, name: str) -> Iterator[Task]:
     words = session.project.broken[name]
-    if not session.executing or name in session.selected:
-        session.warn(words)
 
-    def refuse() -> bool:
+    def refuse() -> object:
         from doflow import actions
 
-        return actions.refuse(session, words)  # type: ignore[return-value]
+        return actions.refuse(session, words)
 
     yield Task(name, [refuse], io=_IO, verbosity=2, doc="broken: " + words.splitlines()[0])
 

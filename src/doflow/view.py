@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -28,8 +29,8 @@ class View:
     def close(self) -> None:
         """The run is over."""
 
-    def about(self, flow: str) -> None:
-        """The flow whose entries come now."""
+    def about(self, flow: str, run: str) -> None:
+        """The flow and the run whose entries come now."""
 
     @staticmethod
     def choose(as_json: bool, quiet: bool) -> View:
@@ -52,8 +53,10 @@ class Lines(View):
         self._out = out
         self._run = ""
 
+    def about(self, flow: str, run: str) -> None:
+        self._run = run
+
     def hear(self, entry: Entry) -> None:
-        self._run = entry["run"]
         self._put({name: value for name, value in entry.items() if name != "record"})
 
     def skipped(self, task: str) -> None:
@@ -75,12 +78,14 @@ class Plain(View):
         self._out = out
         self._began: dict[str, float] = {}
         self._flow = ""
+        self._began_any = False
 
     def hear(self, entry: Entry) -> None:
         event = entry["event"]
         name = f"{entry.get('step', '')}:{entry['phase']}" if entry.get("phase") else entry.get("step", "")
         if event in ("step_starting", "phase_starting"):
             self._began[name] = time.monotonic()
+            self._began_any = True
             title = f"  {entry['title']}" if entry.get("title") else ""
             again = f"  (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""
             self._say(f".  {self._flow}{name}{title}{again}")
@@ -93,9 +98,9 @@ class Plain(View):
         elif event == "retry":
             self._say(f"   ! {name}: {entry['reason']}; again in {entry['wait']:.0f} s")
         elif event == "pipeline_complete":
-            self._say(f"done: {entry['run']} ({entry['flow']})")
+            self._say(f"done: {entry['run']} ({entry['flow']})" if self._began_any else f"{entry['run']}: nothing to do")
 
-    def about(self, flow: str) -> None:
+    def about(self, flow: str, run: str) -> None:
         self._flow = f"{flow}:"
 
     def skipped(self, task: str) -> None:
@@ -125,4 +130,4 @@ class Plain(View):
             self._out.write(clean(line) + "\n")
             self._out.flush()
         except (BrokenPipeError, ValueError):
-            self._say = lambda _: None  # type: ignore[method-assign]
+            self._out = open(os.devnull, "w")  # noqa: PTH123, SIM115 - nobody reads on: the run goes on in silence

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from doflow.draft import Draft, Entry
-from doflow.errors import Problem
-from doflow.model import Step
+from doflow.errors import FlowError, Problem
+from doflow.model import Flow, Step
 from doflow.strict import nearest
 
 
@@ -130,3 +130,32 @@ def _rotated(names: list[str], table: dict[str, tuple[Entry, Step]]) -> list[str
     """Begin with a step that says `after` itself: that is the line to change."""
     start = next((place for place, name in enumerate(names) if table[name][1].after), 0)
     return names[start:] + names[:start]
+
+
+def flow_circles(good: Mapping[str, Flow]) -> list[tuple[str, FlowError]]:
+    """The flows that would run themselves, over however many others."""
+    found = []
+    for stem, flow in good.items():
+        for step in flow.steps:
+            way = _way_back(stem, step.flow, good)
+            if way:
+                message = f"the flows run each other: {' -> '.join((stem, *way))}"
+                origin = step.origin
+                problem = Problem(origin.file, origin.line, origin.column, message, "take one of the steps out")
+                found.append((stem, FlowError((problem,))))
+                break
+    return found
+
+
+def _way_back(home: str, start: str, good: Mapping[str, Flow]) -> tuple[str, ...]:
+    waiting: list[tuple[str, ...]] = [(start,)] if start else []
+    seen = {start}
+    while waiting:
+        way = waiting.pop()
+        if way[-1] == home:
+            return way
+        for step in good[way[-1]].steps if way[-1] in good else ():
+            if step.flow and step.flow not in seen:
+                seen.add(step.flow)
+                waiting.append((*way, step.flow))
+    return ()

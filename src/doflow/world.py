@@ -166,7 +166,8 @@ class World:
         with self.guard:
             self.book.steps[name] = record
             self.book.artifacts.update(artifacts)
-            self._order = None
+            if self.plan.routes:
+                self._order = None
 
     def close(self) -> None:
         if self._ledger is not None:

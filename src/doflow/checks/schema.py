@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from doflow import schema
+from doflow import load, schema
 from doflow.errors import FlowError
 from doflow.model import Step
 from doflow.world import World
@@ -13,10 +13,19 @@ from doflow.world import World
 def check(step: Step, paths: Sequence[str], world: World) -> str:
     if not step.check.schema:
         return ""
-    rules = world.place.text(step.check.schema.lstrip("/"))
+    name = step.check.schema.lstrip("/")
+    rules = world.place.text(name)
     if rules is None:
-        return f"the schema {step.check.schema} of step {step.id} does not exist"
+        return f"the schema {name} of step {step.id} does not exist"
     try:
-        return "\n".join(words for path in paths for words in schema.problems(rules, world.place.text(path) or "", path))
+        wanted = load.parse(rules, name)
+        if not isinstance(wanted, Mapping):
+            return f"the schema {name} of step {step.id} is not an object"
+        return "\n".join(words for path in paths for words in _wrong(path, world, wanted))
     except FlowError as error:
         return str(error)
+
+
+def _wrong(path: str, world: World, wanted: Mapping[str, object]) -> list[str]:
+    value = load.parse(world.place.text(path) or "", path)
+    return [f"{path}: {fault.message}" for fault in schema.explain(value, wanted)]

@@ -83,46 +83,31 @@ def _moved(git: Git, before: str, now: str) -> WorldError:
 
 
 def _gather(git: Git, paths: Sequence[str]) -> None:
-    index = private.path(git)
-    private.forget(git)
-    checked: dict[str, bool] = {"": False}
-    taken: list[str] = []
-    beyond: list[str] = []
+    """Bring these paths of the private index to what the work tree holds."""
+    checked: set[str] = set()
     for path in paths:
-        (beyond if _beyond_link(git.head.top, path, checked) else taken).append(path)
-        _refuse(git.head.top, path)
-    if beyond:
-        gone = b"0 " + b"0" * private.width(git) + b"\t"
-        lines = b"".join(gone + os.fsencode(path) + b"\0" for path in beyond)
-        git.run("update-index", "-z", "--index-info", input=lines, index=index)
-    if taken:
-        private.add(git, index, taken)
+        _refuse(git.head.top, path, checked)
+    private.forget(git)
+    private.add(git, private.path(git), list(paths))
 
 
-def _beyond_link(top: str, path: str, known: dict[str, bool]) -> bool:
-    """Whether a folder of `path` is a link (then it is gone for git); a nested repository is refused."""
-    folder = path.rpartition("/")[0]
-    if folder not in known:
-        above = _beyond_link(top, folder, known)
-        place = os.path.join(top, folder)
-        known[folder] = above or os.path.islink(place)
-        if not known[folder] and os.path.lexists(os.path.join(place, ".git")):
-            raise _nested(folder)
-    return known[folder]
-
-
-def _refuse(top: str, path: str) -> None:
+def _refuse(top: str, path: str, checked: set[str]) -> None:
     """What git would take silently and wrongly, or not at all."""
     parts = path.split("/")
-    if not path or path.startswith("/") or any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
+    if not path or any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         raise WorldError(f"{path!r} cannot be committed: it is not a path inside the work tree", hint="git status")
+    for depth in range(1, len(parts) + 1):
+        folder = "/".join(parts[:depth])
+        if folder in checked:
+            continue
+        checked.add(folder)
+        if os.path.lexists(os.path.join(top, folder, ".git")) and not os.path.islink(os.path.join(top, folder)):
+            raise _nested(folder)
     try:
         mode = os.lstat(os.path.join(top, path)).st_mode
     except OSError:
         return
-    if stat.S_ISDIR(mode) and os.path.lexists(os.path.join(top, path, ".git")):
-        raise _nested(path)
-    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode) and not stat.S_ISDIR(mode):
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
         raise WorldError(
             f"{path!r} is a pipe, a socket or a device: git cannot hold it", hint=f"remove it: rm '{path}'"
         )

@@ -98,8 +98,7 @@ def _below(git: Git) -> bytes:
 def _mine(git: Git, listing: bytes) -> tuple[str, ...]:
     below = _below(git)
     names = {os.fsdecode(name[len(below) :]) for name in listing.split(b"\0") if name.startswith(below)}
-    above = any(below.startswith(name) for name in listing.split(b"\0") if name.endswith(b"/")) and below
-    return ("",) if above else tuple(sorted(names - {""}))
+    return tuple(sorted(names - {""}))
 
 
 def _under(name: str, folders: tuple[str, ...]) -> bool:

@@ -68,14 +68,34 @@ def remove(file: str) -> None:
 
 def add(git: Git, index: str, paths: list[str]) -> None:
     """Bring exactly these paths of the private index to what the work tree holds (gone = removed)."""
-    code, _, err = git.call(
-        "update-index", "-z", "--add", "--remove", "--replace", "--stdin", input=zero(paths), index=index
-    )
+    known: dict[str, bool] = {"": False}
+    gone = [path for path in paths if _gone(git.head.top, path, known)]
+    if gone:
+        nothing = b"0 " + b"0" * width(git) + b"\t"
+        lines = b"".join(nothing + os.fsencode(path) + b"\0" for path in gone)
+        git.run("update-index", "-z", "--index-info", input=lines, index=index)
+    left = paths if not gone else [path for path in paths if path not in set(gone)]
+    data = b"".join(os.fsencode(path) + b"\0" for path in left)
+    if data:
+        _update(git, index, data)
+
+
+def _gone(top: str, path: str, known: dict[str, bool]) -> bool:
+    """A folder stands at `path`, or a link stands for one of its folders: for git the file is not there."""
+    whole = os.path.join(top, path)
+    return _beyond(top, path.rpartition("/")[0], known) or (os.path.isdir(whole) and not os.path.islink(whole))
+
+
+def _beyond(top: str, folder: str, known: dict[str, bool]) -> bool:
+    if folder not in known:
+        above = _beyond(top, folder.rpartition("/")[0], known)
+        known[folder] = above or os.path.islink(os.path.join(top, folder))
+    return known[folder]
+
+
+def _update(git: Git, index: str, data: bytes) -> None:
+    code, _, err = git.call("update-index", "-z", "--add", "--remove", "--replace", "--stdin", input=data, index=index)
     ignored = [line for line in err.splitlines() if line.startswith("Ignoring path")]
     if code or ignored:
         said = "; ".join(ignored) or " ".join(err.split()) or f"exit code {code}"
         raise WorldError(f"git cannot take what the step made: {said}", hint="see what git says: git status")
-
-
-def zero(paths: list[str]) -> bytes:
-    return b"".join(os.fsencode(name) + b"\0" for name in paths)

@@ -53,11 +53,13 @@ def _work(git: Git, base: str) -> str:
 
 def _storable(path: str) -> bool:
     """A nested repository (listed with a slash), a pipe or a file we may not read cannot be kept by git."""
+    if path.endswith("/"):
+        return False
     try:
         mode = os.lstat(path).st_mode
     except OSError:
-        return not path.endswith("/")
-    return stat.S_ISLNK(mode) or (stat.S_ISREG(mode) and os.access(path, os.R_OK))
+        return True  # deleted
+    return stat.S_ISLNK(mode) or stat.S_ISDIR(mode) or (stat.S_ISREG(mode) and os.access(path, os.R_OK))
 
 
 def _tree_of(git: Git, base: str) -> str:

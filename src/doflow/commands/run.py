@@ -1,0 +1,158 @@
+"""`doflow run`: the same path as plain `doit FLOW`, with words of any shape, and a fast answer when nothing is to be done."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from doflow import hot
+
+ABOUT = "run a flow: the same as `doit FLOW`, with --json and goals of any shape"
+_FLAGS = ("next", "auto-approve", "reopen", "new", "json", "help")
+_VALUES = (
+    "flow", "goal", "run", "feature-dir", "branch", "project-dir", "completed", "issue", "agent", "force", "jobs",
+)  # fmt: skip
+_QUICK = frozenset({"flow", "goal", "run", "json", "project-dir"})
+HELP = """usage: doflow run [FLOW[:STEP]] [options]
+
+Run a flow, or go on with one. What is done stays done.
+
+options:
+  --goal TEXT          what to build (any characters; --goal=TEXT works too)
+  --run NAME           the run that is meant: its name or number
+  --new                start a new run
+  --next               do only the next step that is not done
+  --force STEP[,STEP]  do these steps again
+  --agent NAME         who does the steps, instead of what the flow says
+  --auto-approve       pass gates (never clarifications)
+  --reopen             let a finished run go on, or go on on another branch
+  --issue N            the issue this run belongs to
+  --branch NAME        the branch of a new run
+  --feature-dir DIR    the run's folder
+  --completed A,B      take these steps as done
+  --flow FLOW          the flow (instead of the first word)
+  --project-dir DIR    the project (default: the one this folder is in)
+  --jobs N, -n N       independent steps side by side
+  --json               one JSON object per line on stdout
+  --NAME TEXT          a parameter of the flow
+
+examples:
+  doflow run tiny --goal "Let people log in by a link in an email"
+  doflow run                    go on with the run of this branch
+  doflow run tiny --force plan  make the plan again
+
+exit codes: 0 done, 1 error, 2 paused (a person is needed), 3 rate limited, 130 interrupted
+"""
+
+
+def run(words: list[str]) -> int:
+    asked = _parse(words)
+    if isinstance(asked, str):
+        return _refuse(asked, "--json" in words)
+    if "help" in asked:
+        sys.stdout.write(HELP)
+        return 0
+    root = hot.find(asked.get("project-dir", ""))
+    if not os.environ.get("PRP_PIPELINE_RUNNING") and asked.get("flow") and _QUICK.issuperset(asked):
+        stamp = hot.holds(root, asked["flow"], asked.get("goal"), asked.get("run", ""), dict(os.environ))
+        if stamp is not None:
+            return _nothing(asked, stamp)
+    return _slow(root, asked)
+
+
+def _parse(words: list[str]) -> dict[str, str] | str:
+    """Options by name, or what is wrong. A value is taken as it is, also when it begins with a dash."""
+    asked: dict[str, str] = {}
+    left = iter(words)
+    for word in left:
+        if word in ("-h", "--help"):
+            return {"help": ""}
+        if word == "-n":
+            word = "--jobs"
+        if not word.startswith("--"):
+            if "flow" in asked or word.startswith("-"):
+                return f"doflow run does not understand {word!r}"
+            asked["flow"] = word
+            continue
+        name, equals, value = word[2:].partition("=")
+        if name in _FLAGS:
+            asked[name] = "yes"
+            continue
+        if not equals:
+            given = next(left, None)
+            if given is None:
+                return f"--{name} needs a value"
+            value = given
+        asked[name] = value
+    return asked
+
+
+def _nothing(asked: dict[str, str], stamp: dict[str, object]) -> int:
+    steps: list[str] = stamp["steps"]  # type: ignore[assignment]
+    if "json" not in asked:
+        sys.stdout.write(f"{stamp['run']}: nothing to do, {len(steps)} steps are up to date\n")
+        return 0
+    import json
+
+    from doflow.ledger import now
+
+    for step in steps:
+        line = {"event": "step_skipped", "at": now(), "run": stamp["run"], "step": step.partition(":")[2]}
+        sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.write(json.dumps({"event": "pipeline_complete", "at": now(), "run": stamp["run"]}) + "\n")
+    return 0
+
+
+def _slow(root: str, asked: dict[str, str]) -> int:
+    """Through doit, as plain `doit FLOW` goes."""
+    if not os.path.isdir(root):
+        return _refuse(f"{root} is not a folder", "json" in asked, "name an existing folder with --project-dir")
+    os.chdir(root)
+    from doit.cmd_base import ModuleTaskLoader
+    from doit.doit_cmd import DoitMain
+
+    from doflow import tasks
+    from doflow.errors import DoflowError
+
+    try:
+        namespace = tasks.namespace(root)
+    except DoflowError as error:
+        return _refuse(error.message, "json" in asked, error.hint)
+    session = tasks.session_of(namespace)
+    session.json = "json" in asked
+    unknown = _unknown(asked, session.project.params.get(asked.get("flow", "").partition(":")[0], []))
+    if unknown:
+        return _refuse(*unknown[:1], "json" in asked, unknown[1])
+
+    class Main(DoitMain):  # type: ignore[misc]
+        BIN_NAME = "doflow"
+
+        def process_args(self, args: list[str]) -> list[str]:
+            return args  # no word of ours sets a doit variable, whatever characters it holds
+
+    jobs = ["-n", asked["jobs"]] if asked.get("jobs") else []
+    flow = [asked["flow"]] if asked.get("flow") else []
+    plain = [(name, value) for name, value in asked.items() if name not in ("flow", "json", "project-dir", "jobs", "help")]
+    options = [f"--{name}" if name in _FLAGS else f"--{name}={value}" for name, value in plain]
+    return int(Main(ModuleTaskLoader(namespace)).run(["run", *jobs, *flow, *options]))
+
+
+def _unknown(asked: dict[str, str], params: list[tuple[str, str, bool, str]]) -> tuple[str, str] | None:
+    import difflib
+
+    known = [*_VALUES, *_FLAGS, *(param[0] for param in params)]
+    for name in asked:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            return f"doflow run has no option --{name}", f"did you mean --{near[0]}?" if near else "doflow run --help"
+    return None
+
+
+def _refuse(words: str, as_json: bool, hint: str = "doflow run --help") -> int:
+    if as_json:
+        import json
+
+        sys.stderr.write(json.dumps({"event": "error", "message": words, "hint": hint}) + "\n")
+    else:
+        sys.stderr.write(f"ERROR: {words}\n  hint: {hint}\n")
+    return 1

@@ -1,0 +1,764 @@
+"""Committing by plumbing: exactly the named paths, nothing planted runs, the person's work stays as it was."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+
+import pytest
+
+from doflow.errors import WorldError
+from doflow.repo import commit as commits
+from doflow.repo import history, look
+from doflow.repo.git import Git
+
+MESSAGE = "plan: plan.md\n\nDoflow-Run: 001-login\nDoflow-Step: plan\nDoflow-Key: abc\n"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    folder.mkdir()
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    (folder / ".gitconfig").write_text("[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n")
+    return folder
+
+
+def git(where, *args, check=True, text=True):
+    done = subprocess.run(["git", "-C", str(where), *args], capture_output=True, text=text, check=False)
+    assert not check or done.returncode == 0, done.stderr
+    return done.stdout.strip() if text else done.stdout
+
+
+def repository(path, *options):
+    path.mkdir(parents=True, exist_ok=True)
+    git(path, "init", "-q", *options)
+    for name in ("a.txt", "b.txt", "src/c.txt"):
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_text(f"{name}\n")
+    git(path, "add", "-A")
+    git(path, "commit", "-q", "-m", "first")
+    return path
+
+
+@pytest.fixture
+def top(tmp_path):
+    return repository(tmp_path / "r")
+
+
+def done(where, *paths, message=MESSAGE, expect=None):
+    """One commit; checks that the intent came first and that the repository is sound."""
+    told = []
+    repo = Git(look.find(where))
+    base = look.find(where).commit
+
+    def ready(old, new):
+        assert look.find(where).commit == base, "the branch moved before the intent was written"
+        told.append((old, new))
+
+    new = commits.commit(repo, paths, message, ready, expect)
+    if new:
+        assert told == [(base, new)]
+        assert look.find(where).commit == new
+        git(where, "fsck", "--strict")
+    return new
+
+
+def names(where, rev="HEAD"):
+    return git(where, "show", "--name-status", "--format=", "--no-renames", rev).splitlines()
+
+
+def test_exactly_the_named_paths_are_committed(top):
+    (top / "a.txt").write_text("changed\n")
+    (top / "b.txt").unlink()
+    (top / "specs").mkdir()
+    (top / "specs" / "plan.md").write_text("plan\n")
+    (top / "other.txt").write_text("not named\n")
+
+    new = done(top, "a.txt", "b.txt", "specs/plan.md")
+
+    assert names(top) == ["M\ta.txt", "D\tb.txt", "A\tspecs/plan.md"]
+    assert git(top, "status", "--porcelain") == "?? other.txt"
+    assert git(top, "log", "-1", "--format=%an <%ae>|%cn|%s") == "Ann <ann@example.org>|Ann|plan: plan.md"
+    assert git(top, "rev-parse", "HEAD") == new
+
+
+def test_an_unchanged_tree_makes_no_commit(top):
+    before = look.find(top).commit
+
+    assert done(top, "a.txt", "never-there.txt") == ""
+    assert look.find(top).commit == before
+
+
+def test_staged_unstaged_and_untracked_work_of_the_person_stays_exactly_as_it_was(top):
+    (top / "a.txt").write_text("staged\n")
+    git(top, "add", "a.txt")
+    (top / "a.txt").write_text("staged and edited again\n")
+    (top / "new.txt").write_text("staged new\n")
+    git(top, "add", "new.txt")
+    git(top, "rm", "-q", "--cached", "src/c.txt")
+    (top / "untracked.txt").write_text("mine\n")
+    (top / "b.txt").write_text("by the agent\n")
+    before = git(top, "status", "--porcelain").replace(" M b.txt\n", "")
+    entries = git(top, "ls-files", "-s", "a.txt", "new.txt", "src/c.txt")
+
+    done(top, "b.txt")
+
+    assert git(top, "status", "--porcelain") == before
+    assert git(top, "ls-files", "-s", "a.txt", "new.txt", "src/c.txt") == entries
+    assert names(top) == ["M\tb.txt"]
+
+
+def test_what_the_person_staged_for_a_committed_path_stays_staged(top):
+    (top / "a.txt").write_text("staged by the person\n")
+    git(top, "add", "a.txt")
+    staged = git(top, "ls-files", "-s", "a.txt")
+    (top / "a.txt").write_text("by the agent\n")
+    (top / "b.txt").write_text("by the agent\n")
+
+    done(top, "a.txt", "b.txt")
+
+    assert git(top, "ls-files", "-s", "a.txt") == staged
+    assert git(top, "diff", "--cached", "--name-only") == "a.txt"
+    assert git(top, "show", "HEAD:a.txt") == "by the agent"
+
+
+def test_the_first_commit_of_an_empty_repository_is_a_root_commit(tmp_path):
+    top = tmp_path / "r"
+    top.mkdir()
+    git(top, "init", "-q")
+    (top / "x").write_text("x\n")
+    (top / "staged").write_text("s\n")
+    git(top, "add", "staged")
+
+    done(top, "x")
+
+    assert git(top, "log", "--format=%P|%s") == "|plan: plan.md"
+    assert git(top, "status", "--porcelain") == "A  staged"
+
+
+@pytest.mark.parametrize(
+    "kind", ["index v4", "split index", "sparse", "worktree", "shallow", "sha256", "many", "shared", "reflog off"]
+)
+def test_unusual_repositories_are_committed_to_as_well(tmp_path, kind):
+    top = repository(tmp_path / "r", *(["--object-format=sha256"] if kind == "sha256" else []))
+    if kind == "index v4":
+        git(top, "update-index", "--index-version", "4")
+    elif kind == "split index":
+        git(top, "update-index", "--split-index")
+    elif kind == "sparse":
+        git(top, "sparse-checkout", "set", "--cone", "--sparse-index", "specs")
+    elif kind == "worktree":
+        git(top, "worktree", "add", "-q", "-b", "side", str(tmp_path / "w"))
+        top = tmp_path / "w"
+    elif kind == "shallow":
+        git(tmp_path, "clone", "-q", "--depth=1", f"file://{top}", str(tmp_path / "s"))
+        top = tmp_path / "s"
+    elif kind == "many":
+        git(top, "config", "feature.manyFiles", "true")
+    elif kind == "shared":
+        git(top, "config", "core.sharedRepository", "group")
+    elif kind == "reflog off":
+        git(top, "config", "core.logAllRefUpdates", "false")
+    (top / "a.txt").write_text("changed\n")
+    (top / "specs").mkdir()
+    (top / "specs" / "plan.md").write_text("plan\n")
+
+    done(top, "a.txt", "specs/plan.md")
+
+    assert names(top) == ["M\ta.txt", "A\tspecs/plan.md"]
+    assert git(top, "status", "--porcelain") == ""
+
+
+def test_a_split_index_stays_split_and_version_4_stays_4(tmp_path):
+    top = repository(tmp_path / "r")
+    git(top, "config", "index.version", "4")
+    git(top, "update-index", "--index-version", "4")
+    git(top, "update-index", "--split-index")
+    (top / "a.txt").write_text("changed\n")
+
+    done(top, "a.txt")
+
+    assert (top / ".git/index").read_bytes()[:8] == b"DIRC\0\0\0\x04"
+    assert list((top / ".git").glob("sharedindex.*"))
+    assert git(top, "status", "--porcelain") == ""
+
+
+def test_a_project_in_a_sub_folder_commits_into_the_work_tree_above(top):
+    shop = top / "apps" / "shop"
+    shop.mkdir(parents=True)
+    (shop / "x").write_text("x\n")
+
+    done(shop, "apps/shop/x")
+
+    assert names(top) == ["A\tapps/shop/x"]
+
+
+SPECIAL = [b"new\nline", b"-rf", b"--help", b":(glob)*", b"st*r", b"\xff\xfe.bin", b"quo\"te's", b" lead", b"tab\t", b"#x"]
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_names_are_taken_literally(top, name):
+    path = os.path.join(os.fsencode(top), name)
+    with open(path, "wb") as stream:
+        stream.write(b"one\n")
+    (top / "star").write_text("not named\n")
+
+    done(top, os.fsdecode(name))
+
+    listed = git(top, "ls-tree", "-r", "-z", "--name-only", "HEAD", text=False).rstrip(b"\0").split(b"\0")
+    assert set(listed) == {b"a.txt", b"b.txt", b"src/c.txt", name}
+    os.unlink(path)
+    done(top, os.fsdecode(name))
+    assert len(git(top, "ls-tree", "-r", "-z", "--name-only", "HEAD", text=False).rstrip(b"\0").split(b"\0")) == 3
+
+
+def test_fifty_thousand_characters_of_paths_do_not_overflow(top):
+    paths = [f"gen/{'x' * 100}{number:04}" for number in range(2000)]
+    (top / "gen").mkdir()
+    for path in paths:
+        (top / path).write_text("x")
+
+    done(top, *paths)
+
+    assert len(names(top)) == 2000
+
+
+def test_a_file_that_became_a_folder_and_a_folder_that_became_a_link(top):
+    (top / "a.txt").unlink()
+    (top / "a.txt").mkdir()
+    (top / "a.txt" / "inner").write_text("x\n")
+    (top / "src" / "c.txt").unlink()
+    (top / "src").rmdir()
+    (top / "src").symlink_to("b.txt")
+
+    done(top, "a.txt/inner", "a.txt", "src", "src/c.txt")
+
+    assert git(top, "ls-tree", "-r", "--name-only", "HEAD").splitlines() == ["a.txt/inner", "b.txt", "src"]
+    assert git(top, "status", "--porcelain") == ""
+
+
+def test_modes_and_links_are_committed(top):
+    (top / "a.txt").chmod(0o755)
+    (top / "ln").symlink_to("/nowhere")
+
+    done(top, "a.txt", "ln")
+
+    modes = {line.split("\t")[1]: line[:6] for line in git(top, "ls-tree", "HEAD").splitlines()}
+    assert (modes["a.txt"], modes["ln"]) == ("100755", "120000")
+
+
+def refused(top, match, *paths, expect=None):
+    before = (top / ".git/HEAD").read_text(), git(top, "for-each-ref", "--format=%(refname) %(objectname)")
+    with pytest.raises(WorldError, match=match) as caught:
+        commits.commit(Git(look.find(top)), paths or ("a.txt",), MESSAGE, lambda old, new: None, expect)
+    after = (top / ".git/HEAD").read_text(), git(top, "for-each-ref", "--format=%(refname) %(objectname)")
+    assert after == before
+    assert caught.value.hint
+    return caught.value
+
+
+def test_a_detached_head_is_refused(top):
+    git(top, "checkout", "-q", "--detach")
+    (top / "a.txt").write_text("x\n")
+
+    refused(top, "detached")
+
+
+def test_a_merge_in_progress_is_refused(top):
+    git(top, "switch", "-q", "-c", "side")
+    (top / "a.txt").write_text("side\n")
+    git(top, "commit", "-q", "-am", "side")
+    git(top, "switch", "-q", "main")
+    (top / "a.txt").write_text("main\n")
+    git(top, "commit", "-q", "-am", "main")
+    git(top, "merge", "side", check=False)
+
+    refused(top, "a merge is in progress")
+
+
+def test_no_identity_is_refused_and_none_is_invented(top, home):
+    (home / ".gitconfig").write_text("")
+    (top / "a.txt").write_text("x\n")
+
+    assert "user.name" in refused(top, "who you are").hint
+
+
+def test_a_lock_that_stays_is_named_and_one_that_goes_is_waited_for(top, monkeypatch):
+    monkeypatch.setattr(commits, "_PATIENCE", 0.3)
+    (top / "a.txt").write_text("x\n")
+    (top / ".git/index.lock").touch()
+    refused(top, "index.lock")
+
+    threading.Timer(0.1, (top / ".git/index.lock").unlink).start()
+
+    assert done(top, "a.txt")
+
+
+def test_a_head_that_moved_is_refused(top):
+    base = look.find(top).commit
+    (top / "b.txt").write_text("the person\n")
+    git(top, "commit", "-q", "-am", "meanwhile")
+    (top / "a.txt").write_text("the agent\n")
+
+    refused(top, "HEAD moved", expect=base)
+
+
+def test_a_branch_that_was_switched_is_refused(top):
+    repo = Git(look.find(top))
+    git(top, "switch", "-q", "-c", "elsewhere")
+    (top / "a.txt").write_text("x\n")
+
+    with pytest.raises(WorldError, match="branch main to branch elsewhere"):
+        commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+
+
+def test_a_branch_that_moves_between_intent_and_swap_is_refused(top):
+    (top / "a.txt").write_text("x\n")
+
+    def meanwhile(old, new):
+        git(top, "commit", "-q", "--allow-empty", "-m", "meanwhile")
+
+    with pytest.raises(WorldError, match="HEAD moved"):
+        commits.commit(Git(look.find(top)), ["a.txt"], MESSAGE, meanwhile)
+
+    assert git(top, "log", "-1", "--format=%s") == "meanwhile"
+
+
+def test_a_git_folder_put_in_place_of_the_real_one_is_refused(top, tmp_path):
+    repo = Git(look.find(top))
+    other = repository(tmp_path / "other")
+    (top / ".git").rename(tmp_path / "real")
+    (top / ".git").write_text(f"gitdir: {other}/.git\n")
+    (top / "a.txt").write_text("x\n")
+
+    with pytest.raises(WorldError, match="replaced"):
+        commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+
+    assert len(git(other, "log", "--oneline").splitlines()) == 1
+
+
+def test_a_nested_repository_is_refused_as_a_whole_and_file_by_file(top):
+    inner = repository(top / "inner")
+    assert inner.exists()
+
+    refused(top, "repository of its own", "inner")
+    refused(top, "repository of its own", "inner/a.txt")
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", ".git/config", "src/.GIT/x", "", "a//b", "./a.txt"])
+def test_a_path_that_is_none_of_the_work_tree_is_refused(top, path):
+    refused(top, "cannot be committed", path)
+
+
+def test_a_pipe_is_refused_without_waiting(top):
+    os.mkfifo(top / "pipe")
+
+    refused(top, "pipe", "pipe")
+
+
+CANARY = "#!/bin/sh\ntouch {canary}\ncat\n"
+
+
+def plant(top, canary, kind):
+    script = top / "evil.sh"
+    script.write_text(CANARY.format(canary=canary))
+    script.chmod(0o755)
+    settings = {
+        "fsmonitor": [("core.fsmonitor", str(script))],
+        "hooksPath": [("core.hooksPath", str(top / "evilhooks"))],
+        "clean filter": [("filter.evil.clean", str(script)), ("filter.evil.required", "true")],
+        "process filter": [("filter.evil.process", str(script))],
+        "signing": [("commit.gpgSign", "true"), ("gpg.program", str(script))],
+        "textconv": [("diff.evil.textconv", str(script)), ("diff.external", str(script))],
+        "pager": [("core.pager", str(script)), ("core.editor", str(script)), ("pager.log", "true")],
+        "include": [("include.path", str(top / "more.cfg"))],
+        "ssh": [("core.sshCommand", str(script)), ("credential.helper", f"!{script}")],
+        "alternates": [("core.alternateRefsCommand", str(script))],
+    }
+    for hooks in (top / ".git/hooks", top / "evilhooks"):
+        if kind in ("hooks", "hooksPath"):
+            hooks.mkdir(exist_ok=True)
+            for name in HOOKS:
+                (hooks / name).write_text(CANARY.format(canary=canary))
+                (hooks / name).chmod(0o755)
+    (top / "more.cfg").write_text(f'[core]\n\tfsmonitor = {script}\n[filter "evil"]\n\tclean = {script}\n')
+    (top / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    for key, value in settings.get(kind, []):
+        git(top, "config", key, value)
+
+
+HOOKS = ("pre-commit", "post-commit", "reference-transaction", "post-index-change", "prepare-commit-msg", "post-checkout")
+PLANTS = ["hooks", "fsmonitor", "hooksPath", "clean filter", "process filter", "signing", "textconv", "pager", "include"]
+
+
+@pytest.mark.parametrize("kind", [*PLANTS, "ssh", "alternates"])
+def test_nothing_an_agent_plants_runs(top, tmp_path, kind):
+    canary = tmp_path / "canary"
+    repo = Git(look.find(top))
+    repo.run("rev-parse", "HEAD")
+    plant(top, canary, kind)
+    (top / "a.txt").write_text("changed\n")
+
+    commits.wip(repo, "before")
+    history.dirty(repo)
+    history.ignored(repo)
+    new = commits.commit(repo, ["a.txt", ".gitattributes"], MESSAGE, lambda old, new: None)
+    history.history(repo, "001-login")
+    history.show(repo, "HEAD", "a.txt")
+    commits.adopted(repo, "", new)
+
+    assert not canary.exists()
+    assert history.show(repo, "HEAD", "a.txt") == b"changed\n"
+
+
+def test_the_plants_do_run_under_plain_git(top, tmp_path):
+    canary = tmp_path / "canary"
+    plant(top, canary, "clean filter")
+    (top / "a.txt").write_text("changed\n")
+
+    git(top, "add", "a.txt", check=False)
+
+    assert canary.exists()
+
+
+def test_a_filter_that_was_there_when_the_run_began_stays_active(top):
+    git(top, "config", "filter.up.clean", "tr a-z A-Z")
+    (top / ".gitattributes").write_text("*.up filter=up\n")
+    (top / "x.up").write_text("loud\n")
+
+    done(top, "x.up", ".gitattributes")
+
+    assert git(top, "show", "HEAD:x.up") == "LOUD"
+    assert git(top, "status", "--porcelain") == ""
+
+
+def test_a_trusted_filter_that_was_changed_keeps_its_old_meaning(top, tmp_path):
+    git(top, "config", "filter.up.clean", "tr a-z A-Z")
+    repo = Git(look.find(top))
+    trusted = repo.filters()
+    git(top, "config", "filter.up.clean", f"touch {tmp_path}/canary; cat")
+    (top / ".gitattributes").write_text("*.up filter=up\n")
+    (top / "x.up").write_text("loud\n")
+
+    commits.commit(Git(look.find(top), trusted), ["x.up"], MESSAGE, lambda old, new: None)
+
+    assert git(top, "show", "HEAD:x.up") == "LOUD"
+    assert not (tmp_path / "canary").exists()
+
+
+def test_a_program_added_to_a_trusted_filter_stops_the_run(top):
+    git(top, "config", "filter.up.clean", "tr a-z A-Z")
+    repo = Git(look.find(top))
+    repo.filters()
+    git(top, "config", "filter.up.process", "evil")
+
+    with pytest.raises(WorldError, match="filter.up.process"):
+        repo.run("rev-parse", "HEAD")
+
+
+def test_a_config_that_a_person_includes_but_an_agent_creates_is_noticed(top, tmp_path):
+    git(top, "config", "include.path", "../.gitconfig")
+    repo = Git(look.find(top))
+    repo.run("rev-parse", "HEAD")
+    (top / ".gitconfig").write_text(f'[filter "evil"]\n\tclean = touch {tmp_path}/canary; cat\n')
+    (top / ".gitattributes").write_text("* filter=evil\n")
+    (top / "a.txt").write_text("changed\n")
+
+    commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+
+    assert not (tmp_path / "canary").exists()
+
+
+def test_line_ends_are_normalised_as_git_add_does(top):
+    (top / ".gitattributes").write_text("* text=auto\n")
+    (top / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
+
+    done(top, "dos.txt", ".gitattributes")
+
+    assert git(top, "cat-file", "blob", "HEAD:dos.txt", text=False) == b"one\ntwo\n"
+
+
+def test_the_private_index_is_made_anew_when_someone_touched_it(top):
+    repo = Git(look.find(top))
+    (top / "a.txt").write_text("1\n")
+    commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+    (top / "stray").write_text("planted\n")
+    planted = {**os.environ, "GIT_INDEX_FILE": str(top / ".git/doflow-commit.index")}
+    subprocess.run(["git", "-C", str(top), "add", "stray"], env=planted, check=True)
+    (top / "a.txt").write_text("2\n")
+
+    commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+
+    assert names(top) == ["M\ta.txt"]
+
+
+def test_a_commit_by_the_person_between_two_of_ours_is_built_upon(top):
+    repo = Git(look.find(top))
+    (top / "a.txt").write_text("1\n")
+    commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+    (top / "b.txt").write_text("person\n")
+    git(top, "commit", "-q", "-am", "person")
+    (top / "a.txt").write_text("2\n")
+
+    commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+
+    assert git(top, "show", "HEAD:b.txt") == "person"
+    assert names(top) == ["M\ta.txt"]
+
+
+def test_after_a_failed_commit_the_next_one_holds_only_its_own_paths(top):
+    repo = Git(look.find(top))
+    (top / "a.txt").write_text("1\n")
+    (top / "b.txt").write_text("1\n")
+
+    def fails(old, new):
+        raise WorldError("the ledger's disk is full")
+
+    with pytest.raises(WorldError, match="ledger"):
+        commits.commit(repo, ["a.txt"], MESSAGE, fails)
+    commits.commit(repo, ["b.txt"], MESSAGE, lambda old, new: None)
+
+    assert names(top) == ["M\tb.txt"]
+
+
+def test_a_commit_is_adopted_if_it_is_in_the_history_of_head(top):
+    repo = Git(look.find(top))
+    base = look.find(top).commit
+    (top / "a.txt").write_text("1\n")
+    new = commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+    at_head = commits.adopted(repo, base, new)
+    git(top, "commit", "-q", "--allow-empty", "-m", "later")
+    below = commits.adopted(repo, base, new)
+    git(top, "reset", "-q", "--hard", base)
+
+    assert (at_head, below, commits.adopted(repo, base, new)) == (True, True, False)
+    assert commits.adopted(repo, base, "f" * 40) is False
+    assert commits.adopted(repo, base, "") is False
+
+
+def test_a_crash_between_the_swap_and_the_index_is_made_good(top, monkeypatch):
+    repo = Git(look.find(top))
+    base = look.find(top).commit
+    (top / "a.txt").write_text("1\n")
+    (top / "new.txt").write_text("1\n")
+    told = []
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "refresh", killed)
+        with pytest.raises(KeyboardInterrupt):
+            commits.commit(repo, ["a.txt", "new.txt"], MESSAGE, lambda old, new: told.append(new))
+    assert git(top, "status", "--porcelain") != ""
+
+    assert commits.adopted(Git(look.find(top)), base, told[0])
+    assert git(top, "status", "--porcelain") == ""
+
+
+def test_uncommitted_work_is_kept_under_a_ref_and_nothing_is_touched(top):
+    (top / ".gitignore").write_text("*.log\n")
+    (top / "a.txt").write_text("staged\n")
+    git(top, "add", "a.txt")
+    (top / "a.txt").write_text("edited\n")
+    (top / "b.txt").unlink()
+    (top / "untracked.txt").write_text("mine\n")
+    (top / "noise.log").write_text("noise\n")
+    git(top, "update-index", "--assume-unchanged", "src/c.txt")
+    (top / "src/c.txt").write_text("hidden\n")
+    repository(top / "nested")
+    status, index = git(top, "status", "--porcelain"), (top / ".git/index").read_bytes()
+
+    kept = commits.wip(Git(look.find(top)), "001-login/plan.1")
+
+    assert git(top, "rev-parse", "refs/doflow/wip/001-login/plan.1") == kept
+    assert (git(top, "status", "--porcelain"), (top / ".git/index").read_bytes()) == (status, index)
+    assert set(git(top, "ls-tree", "-r", "--name-only", kept).splitlines()) == {
+        ".gitignore", "a.txt", "src/c.txt", "untracked.txt",
+    }  # fmt: skip
+    assert git(top, "show", f"{kept}:a.txt") == "edited"
+    assert git(top, "show", f"{kept}:src/c.txt") == "hidden"
+    assert git(top, "show", f"{kept}^2:a.txt") == "staged"
+    git(top, "fsck", "--strict")
+
+
+def test_work_is_kept_when_files_became_folders_and_folders_links(top):
+    (top / "a.txt").unlink()
+    (top / "a.txt").mkdir()
+    (top / "a.txt" / "inner").write_text("x\n")
+    (top / "real").mkdir()
+    (top / "real" / "c.txt").write_text("elsewhere\n")
+    (top / "src" / "c.txt").unlink()
+    (top / "src").rmdir()
+    (top / "src").symlink_to("real")
+    os.mkfifo(top / "pipe")
+
+    kept = commits.wip(Git(look.find(top)), "x")
+
+    listed = git(top, "ls-tree", "-r", "--name-only", kept).splitlines()
+    assert listed == ["a.txt/inner", "b.txt", "real/c.txt", "src"]
+
+
+def test_with_nothing_to_keep_the_ref_holds_head(top):
+    kept = commits.wip(Git(look.find(top)), "x")
+
+    assert kept == look.find(top).commit == git(top, "rev-parse", "refs/doflow/wip/x")
+
+
+def test_work_is_kept_again_and_again_without_losing_track(top):
+    repo = Git(look.find(top))
+    (top / "new.txt").write_text("1\n")
+    first = commits.wip(repo, "one")
+    (top / "new.txt").unlink()
+    (top / "a.txt").write_text("2\n")
+    second = commits.wip(repo, "two")
+    git(top, "checkout", "-q", "a.txt")
+    third = commits.wip(repo, "three")
+
+    assert "new.txt" in git(top, "ls-tree", "--name-only", first)
+    assert "new.txt" not in git(top, "ls-tree", "--name-only", second)
+    assert git(top, "show", f"{second}:a.txt") == "2"
+    assert third == look.find(top).commit
+
+
+def test_work_before_the_first_commit_is_kept_without_an_identity(tmp_path, home):
+    top = tmp_path / "r"
+    top.mkdir()
+    git(top, "init", "-q")
+    (home / ".gitconfig").write_text("")
+    (top / "x").write_text("x\n")
+
+    kept = commits.wip(Git(look.find(top)), "x")
+
+    assert git(top, "show", f"{kept}:x") == "x"
+
+
+def test_the_history_of_a_run_is_read_from_its_trailers(top):
+    (top / "a.txt").write_text("1\n")
+    first = done(top, "a.txt")
+    (top / "a.txt").write_text("2\n")
+    done(top, "a.txt", message="other\n\nDoflow-Run: 001-login-more\nDoflow-Step: plan\n")
+    (top / "a.txt").write_text("3\n")
+    last = done(top, "a.txt", message="Phase 2: x\n\nbody\n\nDoflow-Run: 001-login\nDoflow-Phase: 2\n")
+    git(top, "commit", "-q", "--allow-empty", "-m", "mentions Doflow-Run: 001-login in its subject")
+
+    found = history.history(Git(look.find(top)), "001-login")
+
+    assert [(entry["id"], entry["subject"]) for entry in found] == [(last, "Phase 2: x"), (first, "plan: plan.md")]
+    assert (found[0]["Doflow-Phase"], found[1]["Doflow-Step"], found[1]["Doflow-Key"]) == ("2", "plan", "abc")
+    assert "Doflow-Step" not in found[0]
+
+
+def test_files_of_a_commit_are_shown_or_absent(top):
+    repo = Git(look.find(top))
+
+    assert history.show(repo, "HEAD", "src/c.txt") == b"src/c.txt\n"
+    assert history.show(repo, "HEAD", "none") is None
+    assert history.show(repo, "nobranch", "a.txt") is None
+    with pytest.raises(WorldError):
+        history.show(repo, "--help", "a.txt")
+
+
+def test_dirty_files_are_found_whatever_marks_hide_them(top):
+    for mark, name in (("--assume-unchanged", "a.txt"), ("--skip-worktree", "b.txt")):
+        git(top, "update-index", mark, name)
+        (top / name).write_text("hidden\n")
+    (top / "untracked").write_text("x\n")
+    (top / "added").write_text("x\n")
+    git(top, "add", "added")
+    (top / "src/c.txt").write_text("excluded\n")
+
+    assert git(top, "status", "--porcelain", "a.txt", "b.txt") == ""
+    assert history.dirty(Git(look.find(top)), ("src",)) == ("a.txt", "added", "b.txt")
+
+
+def test_a_touched_but_equal_file_is_clean_and_a_deleted_one_is_not(top):
+    repo = Git(look.find(top))
+    os.utime(top / "a.txt", (1, 1))
+    clean = history.dirty(repo)
+    (top / "b.txt").unlink()
+
+    assert (clean, history.dirty(repo)) == ((), ("b.txt",))
+
+
+def test_dirty_and_ignored_speak_of_the_project_below_its_root_only(top):
+    shop = top / "apps" / "shop"
+    shop.mkdir(parents=True)
+    (shop / "x").write_text("x\n")
+    (top / ".gitignore").write_text("*.log\nbuild/\n")
+    git(top, "add", "-A")
+    git(top, "commit", "-q", "-m", "shop")
+    (shop / "x").write_text("changed\n")
+    (top / "a.txt").write_text("changed\n")
+    (top / "top.log").touch()
+    (shop / "build").mkdir()
+    (shop / "build" / "out").touch()
+    (shop / "deep").mkdir()
+    (shop / "deep" / "y.log").touch()
+    (shop / "deep" / "kept").touch()
+    repo = Git(look.find(shop))
+
+    assert history.dirty(repo) == ("x",)
+    assert history.ignored(repo) == ("build/", "deep/y.log")
+    assert set(history.blobs(repo, look.find(shop).commit)) == {"x"}
+
+
+def test_blobs_name_what_git_holds(top):
+    repo = Git(look.find(top))
+
+    held = history.blobs(repo, look.find(top).commit)
+
+    assert set(held) == {"a.txt", "b.txt", "src/c.txt"}
+    assert held["a.txt"][0] == "100644"
+    assert history.blob(repo, held["a.txt"][1]) == b"a.txt\n"
+    assert history.blobs(repo, "") == {}
+
+
+def test_variables_of_a_surrounding_git_do_not_redirect_a_commit(top, tmp_path, monkeypatch):
+    other = repository(tmp_path / "other")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git/index"))
+    monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(other / ".git/objects"))
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", "false")
+    (top / "a.txt").write_text("x\n")
+
+    new = commits.commit(Git(look.find(top)), ["a.txt"], MESSAGE, lambda old, new: None)
+
+    for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_EXTERNAL_DIFF"):
+        monkeypatch.delenv(name)
+    assert git(top, "rev-parse", "HEAD") == new
+    assert git(top, "fsck", "--strict") == ""
+    assert len(git(other, "log", "--oneline").splitlines()) == 1
+
+
+def test_config_given_by_the_environment_still_counts(top, home, monkeypatch):
+    (home / ".gitconfig").write_text("")
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "2")
+    for number, (key, value) in enumerate((("user.name", "Env"), ("user.email", "env@example.org"))):
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", key)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
+    (top / "a.txt").write_text("x\n")
+
+    done(top, "a.txt")
+
+    assert git(top, "log", "-1", "--format=%an") == "Env"
+
+
+@pytest.mark.skipif(not os.environ.get("DOFLOW_BENCH"), reason="a measurement: DOFLOW_BENCH=1 on an idle machine")
+def test_a_chain_of_commits_is_cheap(top):
+    repo = Git(look.find(top))
+    spent = []
+    for number in range(200):
+        (top / "a.txt").write_text(f"{number}\n")
+        began = time.perf_counter()
+        commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+        spent.append(time.perf_counter() - began)
+
+    assert sorted(spent)[len(spent) // 2] < 0.015

@@ -1,0 +1,110 @@
+"""Dying at a chosen point: doit is run by this script in a process that kills itself, as `kill -9` would, at effect n.
+
+    python crash.py KIND N doit's own arguments …
+
+KIND `records`: before and after every durable record (a line of the ledger, a file written whole, doit's memory, the
+moment a commit is ready). KIND `effects`: after every single write, sync, rename, removal, folder and git process; every
+third write is torn in the middle. N counts from 1; a run that ends before its N-th point ends as usual, and says how many there were
+in the file `points` of the folder above this process's home.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+class Points:
+    """Counts the points that are passed; at the chosen one the process is gone."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.passed = 0
+
+    def reach(self) -> None:
+        self.passed += 1
+        if self.passed == self.last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(self, owner: Any, name: str) -> None:
+        """A point before and one after every call."""
+        plain: Callable[..., Any] = getattr(owner, name)
+
+        def wrapped(*args: Any, **given: Any) -> Any:
+            self.reach()
+            result = plain(*args, **given)
+            self.reach()
+            return result
+
+        setattr(owner, name, wrapped)
+
+    def after(self, owner: Any, name: str) -> None:
+        plain: Callable[..., Any] = getattr(owner, name)
+
+        def wrapped(*args: Any, **given: Any) -> Any:
+            result = plain(*args, **given)
+            self.reach()
+            return result
+
+        setattr(owner, name, wrapped)
+
+    def torn(self, write: Callable[..., int]) -> Callable[..., int]:
+        """os.write with one point in the middle and one at the end."""
+
+        def wrapped(fd: int, data: Any) -> int:
+            self.passed += 1
+            if self.passed == self.last:
+                write(fd, bytes(data)[: len(data) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            count = write(fd, data)
+            self.reach()
+            return count
+
+        return wrapped
+
+
+def records(points: Points) -> None:
+    from doflow import files, hot, ledger, project, state
+
+    for owner, name in (
+        (ledger.Ledger, "add"),
+        (files, "write"),
+        (state.Backend, "_commit"),
+        (hot, "write"),
+        (project, "keep"),
+    ):
+        points.around(owner, name)
+    points.around(os, "replace")
+
+
+def effects(points: Points) -> None:
+    from doflow import state
+    from doflow.repo import git, quick
+
+    os.write = points.torn(os.write)
+    for name in ("fsync", "replace", "rename", "unlink", "mkdir", "rmdir", "symlink", "posix_spawn"):
+        points.after(os, name)
+    points.after(git.Git, "_execute")
+    points.after(quick, "attempt")
+    points.after(state.Backend, "_commit")
+
+
+def main() -> int:
+    kind, last, sys.argv = sys.argv[1], int(sys.argv[2]), ["doit", *sys.argv[3:]]
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
+    from doit.doit_cmd import DoitMain
+
+    points = Points(last)
+    {"records": records, "effects": effects}[kind](points)
+    code = int(DoitMain().run(sys.argv[1:]) or 0)
+    with open(os.path.join(os.environ["HOME"], "points"), "w") as file:  # noqa: PTH123 - no more imports than needed
+        file.write(str(points.passed))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

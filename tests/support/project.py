@@ -1,0 +1,260 @@
+"""A person's project: a real git repository in a clean environment, a scripted agent beside it, real doit and doflow.
+
+    project = Project(tmp_path)
+    project.agent('if step == "plan": make("# Plan of mine\\n")\nelse: usual()')
+    done = project.doit("tiny", "--goal=Log in by a link")
+    assert (done.returncode, project.calls()) == (0, ["specify", "plan", "tasks", "implement:1", "implement:2"])
+
+The agent is a program outside the project. Every call appends one line to `calls.log` (`plan`, `implement:2`, and with
+the role when it is not a step's own: `test repair`), keeps its prompt, then runs the script that the test wrote: Python
+with these names at hand: `step`, `phase`, `role`, `persona`, `round`, `attempt`, `nth` (how often this line was logged
+before), `prompt`, `root`, `run_dir`, `makes` (paths), `make(text, path=None)` (writes an artifact), `put(path, text)`
+(writes a file of the project), `say(text)` (final text), `stop(code)`, `usual()` (what a good agent does).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+DODO = "import doflow\nglobals().update(doflow.dodo())\n"
+PROGRAMS = Path(sys.executable).parent
+
+AGENT = '''\
+import fcntl, os, pathlib, sys, time
+
+outside = pathlib.Path(__file__).parent
+known = os.environ
+step, phase = known["DOFLOW_STEP"], known.get("DOFLOW_PHASE", "")
+role, persona = known["DOFLOW_ROLE"], known["DOFLOW_PERSONA"]
+round, attempt = int(known["DOFLOW_ROUND"] or 0), int(known["DOFLOW_ATTEMPT"] or 0)
+root, run_dir = pathlib.Path.cwd(), pathlib.Path(known["DOFLOW_RUN_DIR"])
+makes = [pathlib.Path(line) for line in known["DOFLOW_MAKES"].splitlines()]
+prompt = sys.stdin.read()
+line = " ".join(part for part in (step + (":" + phase if phase else ""), role if role != "step" else "", persona) if part)
+
+with open(outside / "calls.log", "a+") as log:
+    fcntl.flock(log, fcntl.LOCK_EX)
+    log.seek(0)
+    before = log.read().splitlines()
+    nth = before.count(line)
+    log.write(line + "\\n")
+(outside / "prompts" / f"{len(before):03}.md").write_text(prompt)
+
+TASKS = """# Tasks
+
+## Phase 1: Ground
+
+- [ ] [T001] Lay the ground in ground.py
+
+## Phase 2: House
+
+- [ ] [T002] Build the house in house.py
+"""
+
+
+def make(text, path=None):
+    target = makes[0] if path is None else run_dir / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)
+
+
+def put(path, text):
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def stop(code):
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def usual():
+    if phase:
+        put(f"src/phase_{phase}.py", f"PHASE = {phase!r}\\n")
+    for path in makes:
+        heading = path.stem.capitalize()
+        body = f"# {heading}\\n\\n## Requirements\\n\\nWhat {path.name} says.\\n"
+        make(TASKS if path.name == "tasks.md" else body, path)
+    say(f"{line} is done")
+
+
+script = outside / "script.py"
+exec(compile(script.read_text(), str(script), "exec"))
+'''
+
+
+class Project:
+    """One project in its own folder, with a home, an agent and a log of the agent's calls beside it."""
+
+    def __init__(self, tmp_path: Path, folder: str = "project", *, git: bool = True, settings: str = "") -> None:
+        self.root = tmp_path / folder
+        self.home = tmp_path / "home"
+        self.outside = tmp_path / "outside"
+        self.root.mkdir(parents=True)
+        for made in (self.home, self.outside / "prompts"):
+            made.mkdir(parents=True, exist_ok=True)
+        self.env = clean_environment(self.home)
+        (self.home / ".gitconfig").write_text(IDENTITY)
+        (self.outside / "agent.py").write_text(AGENT)
+        self.agent("usual()")
+        self.write("dodo.py", DODO)
+        self.settings(settings)
+        if git:
+            self.git("init", "-q", "-b", "main")
+            self.commit("Begin")
+
+    def settings(self, extra: str = "", agent: str = "") -> None:
+        """Writes doflow.yaml: the scripted agent as the default (`agent`: more keys of its profile), then `extra`."""
+        argv = json.dumps([sys.executable, "-S", "-E", str(self.outside / "agent.py")])
+        more = f", {agent}" if agent else ""
+        self.write("doflow.yaml", f"agents:\n  default: {{use: command, argv: {argv}{more}}}\n{textwrap.dedent(extra)}")
+
+    def agent(self, script: str) -> None:
+        """What the agent does from now on."""
+        (self.outside / "script.py").write_text(textwrap.dedent(script))
+
+    def flow(self, name: str, text: str) -> Path:
+        return self.write(f"flows/{name}.yaml", textwrap.dedent(text))
+
+    def write(self, path: str, text: str) -> Path:
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        return target
+
+    def read(self, path: str) -> str:
+        return (self.root / path).read_text()
+
+    def commit(self, message: str = "By hand") -> str:
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", message)
+        return self.git("rev-parse", "HEAD").strip()
+
+    def git(self, *args: str, cwd: Path | None = None, check: bool = True) -> str:
+        done = subprocess.run(
+            ("git", *args), cwd=cwd or self.root, env=self.env, capture_output=True, text=True, timeout=60, check=False
+        )
+        if check and done.returncode:
+            raise AssertionError(f"git {' '.join(args)}: {done.stderr}")
+        return done.stdout
+
+    def doit(
+        self, *args: str, env: dict[str, str] | None = None, timeout: float = 60, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return self.program("doit", *args, env=env, timeout=timeout, cwd=cwd)
+
+    def doflow(
+        self, *args: str, env: dict[str, str] | None = None, timeout: float = 60, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return self.program("doflow", *args, env=env, timeout=timeout, cwd=cwd)
+
+    def program(
+        self, name: str, *args: str, env: dict[str, str] | None = None, timeout: float = 60, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            (str(PROGRAMS / name), *args),
+            cwd=cwd or self.root,
+            env=self.env | (env or {}),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+    def start(self, name: str, *args: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Started:
+        """A program that goes on while the test does something else; stop it with `kill` or a signal, then `wait`."""
+        return subprocess.Popen(
+            (str(PROGRAMS / name), *args),
+            cwd=cwd or self.root,
+            env=self.env | (env or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def calls(self) -> list[str]:
+        log = self.outside / "calls.log"
+        return log.read_text().splitlines() if log.exists() else []
+
+    def forget_calls(self) -> None:
+        (self.outside / "calls.log").unlink(missing_ok=True)
+
+    def prompts(self) -> list[str]:
+        """What the agent was told, call by call, since the project was made or its calls were forgotten."""
+        return [path.read_text() for path in sorted((self.outside / "prompts").iterdir())][: len(self.calls())]
+
+    def runs(self) -> list[str]:
+        folder = self.root / "specs"
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+    def run_dir(self, run: str = "") -> Path:
+        return self.root / "specs" / (run or self.runs()[-1])
+
+    def state(self, run: str = "") -> dict:
+        """The run's pipeline-state.json (the last run's if none is named); {} if there is none."""
+        folder = self.root / ".doflow" / "runs"
+        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        if not (run or names):
+            return {}
+        path = folder / (run or names[-1]) / "pipeline-state.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def events(self, run: str = "") -> list[dict]:
+        """The run's ledger, line by line."""
+        path = self.root / ".doflow" / "runs" / (run or self.runs()[-1]) / "events.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def subjects(self) -> list[str]:
+        """The commits' subjects, oldest first."""
+        return self.git("log", "--reverse", "--format=%s").splitlines()
+
+    def tree(self) -> dict[str, bytes]:
+        """Every file of the working tree outside .git and .doflow, by its bytes."""
+        found: dict[str, bytes] = {}
+        for folder, below, names in os.walk(self.root):
+            below[:] = [name for name in below if name not in (".git", ".doflow")]
+            for name in names:
+                path = Path(folder, name)
+                found[str(path.relative_to(self.root))] = path.read_bytes()
+        return found
+
+
+Started = subprocess.Popen
+IDENTITY = """\
+[user]
+	name = Ada Person
+	email = ada@example.org
+[init]
+	defaultBranch = main
+[commit]
+	gpgsign = false
+"""
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """Nothing of the machine's own settings but the way to its programs."""
+    path = os.pathsep.join((str(PROGRAMS), os.environ.get("PATH", os.defpath)))
+    return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+def eventually(claim: object, seconds: float = 20.0) -> bool:
+    """Waits until the claim, a function, is true."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if claim():  # type: ignore[operator]
+            return True
+        time.sleep(0.02)
+    return False
