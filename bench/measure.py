@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import select
+import atexit
+import marshal
+import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 PATIENCE = 900.0
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 class Failed(Exception):
@@ -29,34 +31,25 @@ class Sample:
 
 def run(argv: list[str], cwd: Path, env: Mapping[str, str], signal: Path | None = None) -> Sample:
     """Run to the end; with `signal`, a named pipe, the clock stops when somebody writes to it."""
-    listener = os.open(signal, os.O_RDONLY | os.O_NONBLOCK) if signal else -1
     errors = cwd.parent / f"{cwd.name}.stderr"
-    try:
-        with errors.open("wb") as err:
-            began = time.perf_counter()
-            child = subprocess.Popen(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err)
-            heard = _heard(listener, child) if signal else 0.0
-            _, status, usage = os.wait4(child.pid, 0)
-            ended = time.perf_counter()
-    finally:
-        if listener >= 0:
-            os.close(listener)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if (child.returncode != 0) is not bool(signal):  # a run that signals ends with its first step, which fails
+    program = shutil.which(argv[0], path=env["PATH"]) or argv[0]
+    request = ([program, *argv[1:]], str(cwd), dict(env), str(errors), str(signal or ""), PATIENCE)
+    launcher = _launcher()
+    assert launcher.stdin is not None and launcher.stdout is not None
+    marshal.dump(request, launcher.stdin)
+    launcher.stdin.flush()
+    wall, code, cpu, rss = marshal.load(launcher.stdout)
+    if code is None:
+        raise Failed(f"{' '.join(argv)} in {cwd}: its first step did not begin within {PATIENCE:.0f} s")
+    if (code != 0) is not bool(signal):  # a run that signals ends with its first step, which fails
         words = errors.read_text("utf-8", "replace")[-2000:]
-        raise Failed(f"{' '.join(argv)} in {cwd}: exit {child.returncode}\n{words}")
-    return Sample((heard or ended) - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * _RSS_UNIT)
+        raise Failed(f"{' '.join(argv)} in {cwd}: exit {code}\n{words}")
+    return Sample(wall, cpu, rss * _RSS_UNIT)
 
 
-def _heard(listener: int, child: subprocess.Popen[bytes]) -> float:
-    """When the first byte came through the pipe."""
-    poll = select.poll()
-    poll.register(listener, select.POLLIN)
-    if not poll.poll(PATIENCE * 1000):
-        child.kill()
-        child.wait()
-        raise Failed(f"{child.args}: its first step did not begin within {PATIENCE:.0f} s")
-    return time.perf_counter()
-
-
-_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+@cache
+def _launcher() -> subprocess.Popen[bytes]:
+    script = str(Path(__file__).with_name("launch.py"))
+    child = subprocess.Popen([sys.executable, "-I", "-S", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    atexit.register(child.terminate)
+    return child

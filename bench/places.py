@@ -15,8 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-_SCRIPT = """#!{python}
-import sys
+_SCRIPT = """import sys
 from {module} import main
 if __name__ == '__main__':
     sys.exit(main())
@@ -25,7 +24,10 @@ if __name__ == '__main__':
 
 def build(folder: Path) -> dict[str, Path]:
     """The `bin` folders: `doflow`, `stock` (doflow's libraries, no doflow), `alone` (only doit)."""
-    wanted = _closure("doflow") - {"doflow"}
+    wanted = _closure("doflow")
+    if "doflow" not in wanted:
+        raise SystemExit(f"bench: doflow is not installed for {sys.executable}; in the checkout: pip install -e .")
+    wanted.discard("doflow")
     return {
         "doflow": _environment(folder / "doflow", wanted, with_doflow=True),
         "stock": _environment(folder / "stock", wanted, with_doflow=False),
@@ -96,5 +98,10 @@ def _copy_doflow(site: Path) -> None:
 
 
 def _script(path: Path, module: str) -> None:
-    path.write_text(_SCRIPT.format(python=path.parent / "python", module=module))
+    """The start script as the installer of this environment wrote it, for the new place."""
+    held = Path(sys.executable).with_name(path.name)
+    text = _SCRIPT.format(module=module)
+    if held.exists() and held.read_bytes().startswith(b"#!"):
+        text = held.read_text("utf-8").partition("\n")[2]
+    path.write_text(f"#!{path.parent / 'python'}\n{text}")
     path.chmod(0o755)

@@ -9,7 +9,7 @@ from doit.exceptions import TaskFailed
 
 from doflow import adopting, judge
 from doflow.errors import DoflowError
-from doflow.kinds import agent, gate, implement, shell
+from doflow.kinds import agent, gate, implement, review, shell
 from doflow.model import Outcome, Status, Step
 from doflow.plan import Node
 from doflow.session import CODES, Session, Work
@@ -37,8 +37,8 @@ def of(session: Session, work: Work, node: Node, step: Step) -> tuple[Act, Judge
         return lambda: _plain(session, work, lambda: gate.clarify(step, world)), lambda _: _clarify(step, work)
     if node.role == "route":
         return lambda: _route(session, work, step), lambda values: _routed(step, work, values)
-    kind = shell if step.kind == "shell" else agent
-    alone = bool(step.writes) or (step.kind == "shell" and step.repair > 0)
+    kind = {"shell": shell, "review": review}.get(step.kind, agent)
+    alone = bool(step.writes) or step.kind == "review" or (step.kind == "shell" and step.repair > 0)
     return (
         lambda: _guarded(session, work, alone, lambda: kind.run(step, world, work.fence)),
         lambda _: _step(session, work, step),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doflow import judge, keys, ledger
+from doflow import judge, keys, ledger, sections
 from doflow.errors import UsageError
 from doflow.lock import Artifact, Record
 from doflow.model import Step
@@ -46,7 +46,16 @@ def _record(step: Step, world: World) -> Record:
     key: keys.Key = world.key(step)
     made = {path: world.digest(path) for said in step.makes if (path := world.path(said))}
     by = {**judge.described(step, world), "agent": "person"}
-    return Record(key.key, key.parts, key.reads, made, "", by, ledger.now())
+    return Record(key.key, key.parts, key.reads, made, _marker(step, world), by, ledger.now())
+
+
+def _marker(step: Step, world: World) -> str:
+    """Where a routing step leads: as its artifact says, else as its agent said."""
+    wanted = tuple(route.when for route in step.routes)
+    texts = (world.place.text(world.path(said)) or "" for said in step.makes)
+    found = next((said for text in texts if (said := sections.marker(text, wanted))), "") if wanted else ""
+    held = world.book.steps.get(step.id)
+    return found or (held.marker if held and held.marker in wanted else "")
 
 
 def _phases(step: Step, world: World) -> None:

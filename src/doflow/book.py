@@ -15,7 +15,8 @@ from doflow import ledger, lock
 from doflow.lock import Approval, Artifact, Lock, Record
 from doflow.runs import Run
 
-_ENDS = frozenset({"step_complete", "phase_complete", "error", "reset"})
+_REVIEW = frozenset({"review_started", "review_answer", "review_fixed"})
+_ENDS = frozenset({"step_complete", "phase_complete", "error", "reset", "adopted"})
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class Book:
     returned: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     intents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     retries: list[Mapping[str, Any]] = field(default_factory=list)
+    reviews: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     loose: set[str] = field(default_factory=set)
     last: Mapping[str, Any] = field(default_factory=dict)
 
@@ -74,14 +76,26 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
         book.intents.pop(name, None)
     elif event == "intent":
         book.intents[name] = entry
+    elif event in _REVIEW:
+        reviewed(book, entry)
     elif event == "retry":
         book.retries.append({key: entry[key] for key in ("step", "attempt", "reason", "at") if key in entry})
     elif event in _ENDS:
         for told in (book.begun, book.returned, book.intents):
             told.pop(name, None)
         _finished(book, name, entry, alone)
+    if event == "reset" and name in book.loose:
+        book.steps.pop(name, None)
+        book.loose.discard(name)
     if event not in ledger.SHOWN:
         book.last = entry
+
+
+def reviewed(book: Book, entry: Mapping[str, Any]) -> None:
+    """What a review has heard so far; a new beginning forgets the old."""
+    if entry["event"] == "review_started":
+        book.reviews[entry["step"]] = []
+    book.reviews.setdefault(entry["step"], []).append(entry)
 
 
 def _finished(book: Book, name: str, entry: Mapping[str, Any], alone: bool) -> None:

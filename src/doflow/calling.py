@@ -19,9 +19,12 @@ from doflow.world import STATE, World
 def call(job: Job, world: World, attempt: int, *, role: str = "step", trouble: str = "") -> Outcome:
     """One call, start to end. The log of the attempt is under the run's state folder."""
     profile = profile_for(job, world)
-    adapter = registry.find(profile.use)
     ask = asked(job, world, profile, attempt, role, trouble)
-    out = log_path(job, world, attempt, role)
+    return send(ask, job, world, log_path(job, world, attempt, role))
+
+
+def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
+    adapter = registry.find(ask.profile.use)
     err = out.removesuffix(".log") + ".err.log"
     for path in (out, err):
         Path(path).unlink(missing_ok=True)
@@ -77,6 +80,17 @@ def inputs(job: Job, world: World) -> tuple[Input, ...]:
             shown = f"{path}#{read.section}" if read.section else path
             readable = len(text) <= render.INPUT_LIMIT and "\0" not in text
             found.append(Input(shown, text if readable else None))
+    return (*found, *conditions(job, world))
+
+
+def conditions(job: Job, world: World) -> tuple[Input, ...]:
+    """What a review before this step has left open on condition: the step is told to meet it."""
+    found = []
+    for name in world.before(job.step.id):
+        record = world.book.steps.get(name)
+        path = f"{world.run.dir}/review-{name}.yaml"
+        if record and record.marker.startswith("CONDITIONAL") and world.digest(path):
+            found.append(Input(f"{path} (meet what is open here)", world.place.text(path)))
     return tuple(found)
 
 

@@ -1,12 +1,150 @@
-"""`doflow …`: arguments in, exit code out. The fast answer comes before anything is imported."""
+"""`doflow VERB …`: arguments in, exit code out. Only the verb that is asked for is imported; `run` before all else."""
 
 from __future__ import annotations
 
+import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from types import ModuleType
+
+VERBS = {
+    "init": "make this git repository a doflow project",
+    "demo": "watch a whole flow in a throw-away project, offline",
+    "run": "run a flow, or go on with one (the same as `doit FLOW`)",
+    "status": "what each run has done, and what it waits for",
+    "plan": "what would run now, and why; nothing is run",
+    "why": "why a step is, or is not, up to date",
+    "approve": "say yes at a gate",
+    "reject": "say no at a gate, with a note for the agent",
+    "answer": "answer the questions that an agent left",
+    "adopt": "keep what you wrote as a step's result",
+    "reset": "let steps count as not done",
+    "logs": "what agents and commands said",
+    "show": "a flow as a graph: text, mermaid, dot, svg",
+    "validate": "every problem of every flow, with file, line and column",
+    "config": "every setting, and where it came from",
+    "verify": "does the history bear out what the lock says?",
+    "quarantine": "what was moved out of the way: list, show, restore",
+    "clean": "remove state that is not needed any more",
+}
+ERROR, INTERRUPTED = 1, 130
 
 
 def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
-    from doflow import run
+    try:
+        code = _verb(words)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _let_go()
+        return ERROR
+    except Exception as error:
+        return _failed(error, "--json" in words)
 
-    return run.main(words)
+
+def _verb(words: list[str]) -> int:
+    if words and words[0] == "run":
+        from doflow.commands import run
+
+        return run.run(words[1:])
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if not words or words[0] in ("-h", "--help", "help"):
+        return _help(words[1:] if words else [])
+    if words[0] in ("-V", "--version", "version"):
+        from doflow.version import VERSION
+
+        sys.stdout.write(f"doflow {VERSION}\n")
+        return 0
+    if words[0] not in VERBS:
+        raise _unknown(words[0])
+    return _command(words[0], words[1:])
+
+
+def _help(words: list[str]) -> int:
+    if words and words[0] in VERBS:
+        return _verb([words[0], "--help"])
+    lines = [f"  {verb:<11} {about}" for verb, about in VERBS.items()]
+    sys.stdout.write(
+        "usage: doflow VERB …\n\nMake for coding agents: flows in YAML, done by agents, every step a doit task.\n\n"
+        + "\n".join(lines)
+        + "\n\n`doflow VERB --help` says more. `doit list` shows the flows; `doit FLOW --goal=\"…\"` runs one.\n"
+        "Exit codes: 0 done, 1 error, 2 paused (a person is needed), 3 rate limited, 130 interrupted.\n"
+    )
+    return 0
+
+
+def _unknown(word: str) -> Exception:
+    import difflib
+
+    from doflow.errors import UsageError
+
+    near = difflib.get_close_matches(word, VERBS, 1)
+    hint = f"did you mean: doflow {near[0]}" if near else "doflow --help lists the verbs; a flow runs with: doit FLOW"
+    return UsageError(f"doflow has no verb {word!r}", hint)
+
+
+def _command(verb: str, words: list[str]) -> int:
+    from importlib import import_module
+
+    module = import_module(f"doflow.commands.{verb}")
+    parser = _parser(verb, module)
+    module.arguments(parser)
+    try:
+        args = parser.parse_args(words)
+    except SystemExit as end:  # --help; a bad word raises UsageError, since 2 means paused
+        return ERROR if end.code else 0
+    return int(getattr(module, verb)(args))
+
+
+def _parser(verb: str, module: ModuleType) -> ArgumentParser:
+    import argparse
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> None:  # type: ignore[override]
+            from doflow.errors import UsageError
+
+            raise UsageError(f"{self.prog}: {message}", f"{self.prog} --help")
+
+    examples: str = module.EXAMPLES
+    return Parser(
+        prog=f"doflow {verb}",
+        description=module.ABOUT,
+        epilog=f"examples:\n{examples}" if examples else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _failed(error: Exception, as_json: bool) -> int:
+    """Our own errors and the disk's as words; anything else is a bug and shows itself whole."""
+    from doflow.errors import DoflowError
+
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename else ""
+        error = DoflowError(f"{name}{error.strerror or error}", "look at the file or the disk, then try again")
+    if not isinstance(error, DoflowError):
+        raise error
+    if as_json:
+        import json
+
+        words: dict[str, object] = {"event": "error", "message": error.message, "hint": error.hint}
+        problems = getattr(error, "problems", ())
+        if problems:
+            words["problems"] = [{name: getattr(p, name) for name in p.__slots__} for p in problems]
+        sys.stderr.write(json.dumps(words) + "\n")
+    else:
+        from doflow.words import clean
+
+        sys.stderr.write(clean(f"ERROR: {error}") + "\n")
+    return ERROR
+
+
+def _let_go() -> None:
+    """Whoever read our output has gone: nothing more is written, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -153,10 +153,10 @@ def stored(store: str, value: str) -> str:
 def load(path: str | os.PathLike[str]) -> Snapshot | None:
     """The saved snapshot, None if there is none."""
     import json
+    from pathlib import Path
 
     try:
-        with open(path, "rb") as stream:
-            whole = json.load(stream)
+        whole = json.loads(Path(path).read_bytes())
         if whole["format"] != _FORMAT:
             raise ValueError("written by another version")
         rows = (

@@ -34,7 +34,7 @@ class Desk:
         """By name or number; else the run of the branch that is checked out; else the latest."""
         known = [run for run in self.runs() if not flow or run.flow == flow]
         if name:
-            found = [run for run in known if name in (run.name, run.name.split("-")[0], run.dir)]
+            found = [run for run in known if runs.is_called(run, name)]
             if not found:
                 names = ", ".join(run.name for run in known) or "none yet"
                 raise UsageError(f"there is no run {name} (there are: {names})", "doflow status lists them")

@@ -13,6 +13,7 @@ from doflow.errors import WorldError
 
 _QUIET = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CHUNK = 1 << 20
+_TEMPORARY = len(".doflow-0123456789abcdef.tmp")
 
 
 def write(path: str | os.PathLike[str], data: bytes, mode: int = 0o644) -> None:
@@ -47,6 +48,17 @@ def replace(folder_fd: int, name: str, data: bytes, mode: int, sync: bool) -> No
         raise
     if sync:
         os.fsync(folder_fd)
+
+
+def sweep(folder: str | os.PathLike[str]) -> None:
+    """Take away what a killed writer of ours left half written in this folder."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        if len(name) == _TEMPORARY and name.startswith(".doflow-") and name.endswith(".tmp"):
+            os.unlink(os.path.join(folder, name))
 
 
 def put(fd: int, data: bytes) -> None:
@@ -202,7 +214,7 @@ def _sync_folder(path: str) -> None:
 
 
 def _unlink(name: str, folder_fd: int) -> None:
-    try:
+    try:  # noqa: SIM105  (contextlib is too dear at start-up)
         os.unlink(name, dir_fd=folder_fd)
     except OSError:
         pass  # it was renamed already, or its folder is gone: nothing of ours is left to remove

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from doflow import calling, judge, process
+from doflow import calling, judge, keys, process
 from doflow.checks import registry as checks
 from doflow.guards.fence import Fence
 from doflow.job import Job
@@ -23,8 +23,10 @@ Produce = Callable[[Job, World, int], Outcome]
 
 def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
     """Do a job, or finish what an earlier process began of it."""
-    outcome = _resumed(job, world)
-    if outcome is None:
+    entry = _kept(job, world)
+    if entry is not None:
+        outcome = _resumed(job, world, fence, entry)
+    else:
         outcome = _refusal(job, world) or _attempts(job, world, fence, produce)
     if outcome.ok:
         outcome = settle(job, world, outcome)
@@ -43,24 +45,33 @@ def changed_files(job: Job, world: World, fence: Fence) -> dict[str, str]:
     return {path: world.digest(path) for path in job.makes}
 
 
-def _resumed(job: Job, world: World) -> Outcome | None:
-    """An agent that had returned before a crash: its result is taken if it is still there, byte by byte."""
+def _kept(job: Job, world: World) -> Mapping[str, Any] | None:
+    """What an agent had returned before a crash, if all of it is still there, byte by byte."""
     entry = world.book.returned.get(job.name)
     if entry is None or entry.get("key") != job.key.key:
         return None
     files: Mapping[str, str] = entry.get("files", {})
-    if any(world.digest(path) != digest for path, digest in files.items()):
-        return None
-    if checks.problems(job.step, job.makes, world):
-        return None
-    return Outcome(Status.DONE, text=_text(entry), model=entry.get("model", ""), session=entry.get("session", ""))
+    return None if any(world.digest(path) != digest for path, digest in files.items()) else entry
+
+
+def _resumed(job: Job, world: World, fence: Fence, entry: Mapping[str, Any]) -> Outcome:
+    """The result is paid: it is checked and, if that is not enough, handed back; it is not made again."""
+    model, session = entry.get("model", ""), entry.get("session", "")
+    outcome = Outcome(Status.DONE, text=_text(entry), model=model, session=session)
+    trouble = problems(job, world, outcome)
+    if not trouble:
+        return outcome
+    if not job.paid or not job.step.repair:
+        return _broken(job, world, trouble)
+    return _attempts(job, world, fence, lambda job, world, n: _hand_back(job, world, n, trouble))
 
 
 def _refusal(job: Job, world: World) -> Outcome | None:
-    if job.key.missing:
-        names = ", ".join(job.key.missing)
+    missing = (*job.key.missing, *keys.read_digests(job.step.needs, world.place)[1])
+    if missing:
+        names = ", ".join(missing)
         hint = f"doflow why {job.step.id} shows what it waits for; create the file, or run the step that makes it"
-        return Outcome(Status.FAILED, f"{job.step.id} reads {names}, which does not exist", hint)
+        return Outcome(Status.FAILED, f"{job.step.id} needs {names}, which does not exist", hint)
     if job.phase is None and job.step.id not in world.options.force:
         edited = judge.edited(job.step, world)
         if edited:
@@ -99,12 +110,12 @@ def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: in
         with world.guard:
             fence.enter(job)
     event = "phase_starting" if job.phase else "step_starting"
-    title = {"title": job.phase.title} if job.phase else {}
+    title = {"title": job.phase.title, "of": job.of} if job.phase else {}
     durable = job.paid or bool(job.makes)
     world.ledger.add(event, durable=durable, **job.where, **title, attempt=attempt, key=job.key.key, makes=begun)
     try:
         outcome = _produced(job, world, fence, produce, attempt)
-        if watched and not outcome.ok:
+        if watched and not outcome.ok and not outcome.held:
             with world.guard:
                 left = fence.undo(job, f"left by a failed attempt of {job.name}")
             outcome = _leftovers(outcome, left)
@@ -116,34 +127,37 @@ def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: in
 
 
 def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: int) -> Outcome:
-    outcome = produce(job, world, attempt)
-    if not outcome.ok:
-        return outcome
-    outcome = _repaired(job, world, outcome, attempt)
+    """The agent's result, written down as soon as it is there, then held against the contract."""
+    outcome = _accepted(job, world, fence, produce(job, world, attempt), attempt)
+    for _ in range(job.step.repair if job.paid else 0):
+        trouble = problems(job, world, outcome) if outcome.ok else ""
+        if not trouble:
+            return outcome
+        outcome = _accepted(job, world, fence, _hand_back(job, world, attempt, trouble), attempt)
+    trouble = problems(job, world, outcome) if outcome.ok else ""
+    return _broken(job, world, trouble) if trouble else outcome
+
+
+def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: int) -> Outcome:
+    """Nothing outside of its scope was written: `returned`. From here on nothing is paid again."""
     if not outcome.ok:
         return outcome
     with world.guard:
         strays = fence.look(job)[1] if job.watched else ()
         if strays:
-            return _strayed(job, strays)
+            return _strayed(job, world, strays)
         made = changed_files(job, world, fence)
         if job.commits or made:
             _returned(job, world, made, outcome, attempt)
     return outcome
 
 
-def _repaired(job: Job, world: World, outcome: Outcome, attempt: int) -> Outcome:
-    """The contract; a failed check is handed back to the agent as often as `repair` says."""
-    for left in range(job.step.repair if job.paid else 0, -1, -1):
-        trouble = problems(job, world, outcome)
-        if not trouble:
-            return outcome
-        if not left:
-            break
-        world.ledger.add("warning", **job.where, message=f"not yet right, handed back: {_first(trouble)}")
-        outcome = calling.call(job, world, attempt, role="repair", trouble=trouble)
-        if not outcome.ok:
-            return outcome
+def _hand_back(job: Job, world: World, attempt: int, trouble: str) -> Outcome:
+    world.ledger.add("warning", **job.where, message=f"not yet right, handed back: {_first(trouble)}")
+    return calling.call(job, world, attempt, role="repair", trouble=trouble)
+
+
+def _broken(job: Job, world: World, trouble: str) -> Outcome:
     hint = f"doflow logs {job.step.id} shows what the agent said; then: doit {world.flow.name}"
     return Outcome(Status.FAILED, f"{job.name} did not keep its contract: {trouble}", hint)
 
@@ -166,10 +180,15 @@ def _returned(job: Job, world: World, made: Mapping[str, str], outcome: Outcome,
     world.book.returned[job.name] = entry
 
 
-def _strayed(job: Job, strays: tuple[str, ...]) -> Outcome:
+def _strayed(job: Job, world: World, strays: tuple[str, ...]) -> Outcome:
+    """What it wrote elsewhere is put back; an artifact that keeps its contract is held for the person to take."""
     names = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
-    hint = "the tree is as it was; doflow quarantine list shows what was written; `writes:` in the flow allows a path"
-    return Outcome(Status.REFUSED, f"{job.name} wrote where it may not: {names}", hint)
+    reason = f"{job.name} wrote where it may not: {names}"
+    hint = "that is put back as it was and kept: doflow quarantine list; `writes:` in the flow allows a path"
+    held = bool(job.makes) and not checks.problems(job.step, job.makes, world)
+    if held:
+        hint += f"\n  {', '.join(job.makes)} is fine: doflow adopt {job.step.id}   takes it without another call"
+    return Outcome(Status.REFUSED, reason, hint, held=held)
 
 
 def _leftovers(outcome: Outcome, left: tuple[str, ...]) -> Outcome:
@@ -211,7 +230,7 @@ def _sleep(seconds: float) -> bool:
 
 
 def _tasks(job: Job, world: World) -> str:
-    return world.path(job.step.phases) if job.phase else ""
+    return world.path(job.step.phases) if job.phase and job.step.phases else ""
 
 
 def _ticked(job: Job, world: World) -> tuple[str, ...]:

@@ -33,6 +33,16 @@ class FlowRun(Run):  # type: ignore[misc]
 
     name = "run"
 
+    def parse_execute(self, in_args: list[str]) -> int:
+        try:
+            return int(super().parse_execute(in_args))
+        except CmdParseError as error:
+            self.loader.setup({"dodoFile": "dodo.py", "cwdPath": None, "seek_file": False})
+            session = self._session()
+            if session is None:
+                raise
+            return _refused(session, _short(error, "doit help run"))
+
     def execute(self, params: Any, args: list[str]) -> int:
         self.loader.setup(params)
         session = self._session()
@@ -50,6 +60,10 @@ class FlowRun(Run):  # type: ignore[misc]
     def _ours(self, session: Session, params: Any, args: list[str]) -> int:
         from doflow.guards import nested
 
+        taken = _variables()
+        if taken:
+            hint = f"write it with its equals sign: doit FLOW --goal='{taken}'"
+            return _refused(session, f"doit takes {taken!r} for a variable of its own, not for a value\n  hint: {hint}")
         try:
             nested.validate_nested_execution("", session.environ)
         except nested.NestedExecutionError as error:
@@ -148,6 +162,7 @@ def _noting(base: Any, session: Session) -> Any:
             if base is not ConsoleReporter:
                 super().add_failure(task, fail)
             elif outcome is None and not isinstance(fail, _unmet()):
+                session.view.aside(task.name)
                 super().add_failure(task, fail)
             elif outcome is not None:
                 session.view.stopped(task.name, outcome)
@@ -172,6 +187,14 @@ def _noting(base: Any, session: Session) -> Any:
             super().complete_run()
 
     return Noting
+
+
+def _variables() -> str:
+    """A word that doit has swallowed: anything with an equals sign and no dash in front."""
+    from doit import doit_cmd
+
+    found = getattr(doit_cmd, "_CMDLINE_VARS", None) or {}
+    return next((f"{name}={value}" for name, value in found.items()), "")
 
 
 def _unmet() -> Any:
@@ -199,14 +222,24 @@ def _default(session: Session, namespace: Mapping[str, Any]) -> list[str]:
     return []
 
 
+def _short(error: Exception, hint: str) -> str:
+    """doit's complaint without its list of every option."""
+    words = str(error).split(" (parsing options", 1)[0].removeprefix("Error parsing ")
+    return f"{words}\n  hint: {hint} lists the options"
+
+
 def _hinted(error: Exception, name: str, session: Session) -> str:
+    if isinstance(error, CmdParseError):
+        broken = [session.project.broken[name] for name in session.selected if name in session.project.broken]
+        if broken:
+            return "\n".join(broken)
+        return _short(error, f"doit help {session.selected[0] if session.selected else 'run'}")
     if isinstance(error, InvalidCommand):
         error.bin_name = name
         wanted = getattr(error, "not_found", None)
         if wanted:
-            broken = "\n".join(session.project.broken.values())
             known = ", ".join(session.project.about)
-            return broken or f"there is no flow or step called {wanted} (flows: {known})\n  hint: doit list --all"
+            return "\n".join(session.project.broken.values()) or f"there is no flow or step called {wanted} (flows: {known})\n  hint: doit list --all"
     return str(error)
 
 

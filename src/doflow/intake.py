@@ -7,12 +7,14 @@ from dataclasses import replace
 
 from doflow import files, runs
 from doflow.errors import UsageError, WorldError
+from doflow.guards import unbuilt
 from doflow.repo import git, look
 from doflow.world import World
 
 
 def preflight(world: World) -> None:
     """Everything that would make a run fail later, said before anything is written or paid."""
+    unbuilt.refuse(world.flow, world.settings)
     head = world.head
     trouble = look.state(head)
     if trouble:
@@ -27,6 +29,20 @@ def preflight(world: World) -> None:
             f"run {world.run.name} belongs to branch {world.run.branch}, but {head.branch} is checked out",
             f"git switch {world.run.branch}   or, to go on here:   doit {world.flow.name} --reopen",
         )
+
+    if world.run.fresh and _began_elsewhere(world):
+        raise WorldError(
+            f"run {world.run.name} began on branch {world.run.branch}, but {head.branch or 'no branch'} is checked out",
+            f"git switch {world.run.branch}   or, to begin anew:   doit {world.flow.name} --new --goal=…",
+        )
+
+
+def _began_elsewhere(world: World) -> bool:
+    """Its branch is there and has moved on: its folder and its lock are there, not here."""
+    head, branch = world.head, world.run.branch
+    if world.settings.branch != "new" or branch == head.branch or branch not in look.branches(head):
+        return False
+    return look.commit_of(head, f"refs/heads/{branch}") != head.commit
 
 
 def begin(world: World) -> None:

@@ -11,7 +11,9 @@ from doflow.sections import Phase
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A step, or one phase of one. `makes` are paths from the project's root; `writes` None = everything unprotected."""
+    """A step, or one phase of one. `makes` are paths from the project's root; `writes` None = everything unprotected.
+
+    `of`: how many phases there are."""
 
     step: Step
     key: Key
@@ -19,6 +21,9 @@ class Job:
     writes: tuple[str, ...] | None = ()
     phase: Phase | None = None
     last: bool = False
+    subject: str = ""
+    mends: frozenset[str] = frozenset()
+    of: int = 0
 
     @property
     def name(self) -> str:

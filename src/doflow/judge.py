@@ -19,6 +19,8 @@ _WORDS = {
     "follows": "the verdict of a step it follows changed",
     "agent": "its agent or model changed (triggers: agent)",
     "section": "its section changed",
+    "diff": "the code it reviews changed",
+    "voices": "what its personas are told changed",
     "before": "the phase before it changed",
 }
 
@@ -53,7 +55,8 @@ def of_phase(step: Step, phase: Phase, key: keys.Key, world: World) -> Verdict:
     if record is None:
         return Verdict((_undone(name, world),), key)
     reasons = [*_asked(name, world), *_asked(step.id, world)]
-    reasons += [_WORDS[part] for part in _differing(record, key)]
+    if record.key != key.key:
+        reasons += [_WORDS[part] for part in _differing(record, key)]
     return Verdict(tuple(reasons), key, (), _remarks(step, record, world))
 
 
@@ -74,6 +77,8 @@ def carried(path: str, world: World) -> bool:
     """Does this artifact carry what a person wrote?"""
     now = world.digest(path)
     held = world.book.artifacts.get(path)
+    if any(entry.get("files", {}).get(path) == now for entry in world.book.returned.values()):
+        return False  # an agent's, which only waits for its commit
     return bool(now) and (held is None or held.digest != now or held.author == "person")
 
 

@@ -70,6 +70,7 @@ def of_step(
     markers: Sequence[tuple[str, str]] = (),
     agent: str = "",
     packaged: bool = False,
+    diff: str = "",
 ) -> Key:
     """The key of a step as things are now. `agent` and `packaged`: what `triggers` make count."""
     parts = {"step": _definition(step)}
@@ -83,13 +84,17 @@ def of_step(
         parts["follows"] = short(list(markers))
     if agent:
         parts["agent"] = short(agent)
+    if diff:
+        parts["diff"] = short(diff)
+    if voices := [voice.text for voice in step.voices if packaged or not voice.packaged]:
+        parts["voices"] = short(voices)
     reads, missing = read_digests(step.reads, place)
     return Key(join(parts, reads), parts, reads, missing)
 
 
 def of_phase(step: Step, text: str, before: str) -> Key:
     """The key of a phase: its section with empty boxes, its definition, the key of the phase before."""
-    parts = {"section": short(sections.untick(text)), "step": _definition(step)}
+    parts = {"section": short(sections.untick(text).strip()), "step": _definition(step)}
     if step.prompt is not None:
         parts["prompt"] = _prompt(step.prompt, False)
     if before:
@@ -154,5 +159,5 @@ def _digest(path: str, section: str, place: Place) -> str:
         cut = sections.section(text, section)
         if cut is None:
             return ABSENT
-        text = cut
+        text = cut.strip()
     return short(sections.untick(text), 64)

@@ -21,7 +21,7 @@ Listener = Callable[[Entry], None]
 DURABLE = frozenset({
     "run_started", "step_starting", "returned", "intent", "step_complete", "phase_starting", "phase_complete",
     "paused", "rate_limited", "error", "gate", "clarification", "pipeline_complete", "adopted", "approved",
-    "rejected", "answered", "forced", "reset",
+    "rejected", "answered", "forced", "reset", "review_started", "review_answer", "review_fixed",
 })  # fmt: skip
 
 #: events that are shown but not kept: they would repeat with every look at a run

@@ -42,6 +42,8 @@ class Outcome:
     session: str = ""
     model: str = ""
     transient: bool = False
+    held: bool = False
+    marker: str = ""
     usage: Usage | None = None
 
     @property
@@ -166,6 +168,7 @@ class Step:
     retry: Retry | None = None
     budget: Budget = Budget()
     personas: tuple[str, ...] = ()
+    voices: tuple[Prompt, ...] = ()
     rounds: int = 0
     fixer: str = ""
     mode: str = ""

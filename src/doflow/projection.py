@@ -42,6 +42,8 @@ class Projection:
             self._set("rate-limited", entry, resumeAt=entry.get("resumeAt", ""))
         elif event == "error":
             self._set("failed", entry)
+        elif event == "pipeline_complete":
+            self._status, self._why = "completed", {}
         if event != "heartbeat" and event != "step_skipped" and time.monotonic() - self._last >= _GAP:
             self.write()
 
@@ -66,7 +68,9 @@ class Projection:
     def values(self) -> dict[str, Any]:
         book, run = self._world.book, self._world.run
         order = list(self._world.order())
-        phases = [f"phase_{name.partition(':')[2]}" for name in book.steps if ":" in name]
+        kinds = {step.id: step.kind for step in self._world.flow.steps}
+        parts = [name.partition(":") for name in book.steps]
+        phases = [f"phase_{number}" for name, _, number in parts if number and kinds.get(name) == "implement"]
         return {
             "flow": run.flow,
             "variant": book.variant,

@@ -197,9 +197,12 @@ def _bytes(job: _Job, wanted: Item) -> Iterable[bytes]:
         return
     if wanted.value.startswith("unreadable"):
         raise WorldError("it could not be read before the step", hint="give yourself leave to read it")
-    with open(contents.stored(job.store, wanted.value), "rb") as stream:
-        while chunk := stream.read(_CHUNK):
+    file = os.open(contents.stored(job.store, wanted.value), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        while chunk := os.read(file, _CHUNK):
             yield chunk
+    finally:
+        os.close(file)
 
 
 def _clear(job: _Job, fd: int, name: str, path: str, status: os.stat_result) -> None:

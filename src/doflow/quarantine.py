@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from doflow import files
 from doflow.errors import WorldError
@@ -103,8 +104,7 @@ class Quarantine:
     def entries(self) -> tuple[Kept, ...]:
         """All that is here, oldest first; torn or foreign lines of the index are passed over."""
         try:
-            with open(os.path.join(self.folder, "index.jsonl"), "rb") as index:
-                lines = index.read().splitlines()
+            lines = Path(self.folder, "index.jsonl").read_bytes().splitlines()
             there = set(os.listdir(self.folder))
         except FileNotFoundError:
             return ()
@@ -214,9 +214,8 @@ def _copy(source: str, kind: str, place: int, name: str) -> None:
     if kind == "link":
         os.symlink(os.readlink(source), name, dir_fd=place)
     elif kind == "file":
-        with open(source, "rb") as stream:
-            data, mode = stream.read(), stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
-        files.replace(place, name, data, mode, sync=True)
+        mode = stat.S_IMODE(os.lstat(source).st_mode)
+        files.replace(place, name, Path(source).read_bytes(), mode, sync=True)
     elif kind == "folder":
         shutil.copytree(source, f"{_path(place)}/{name}", symlinks=True)
     else:

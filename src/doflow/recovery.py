@@ -6,12 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from doflow import lock
+from doflow import files, lock
 from doflow.guards.fence import Fence
 from doflow.guards.scope import Scope
 from doflow.job import Job
 from doflow.keys import Key
 from doflow.lock import Artifact, Lock, Record
+from doflow.model import Step
 from doflow.world import World
 
 
@@ -32,20 +33,58 @@ def recover(world: World, fence: Fence) -> None:
         world.ledger.add("warning", message=f"left by a killed step and kept aside: {', '.join(left)}", hint="doflow quarantine list")
 
 
+def sweep(world: World) -> None:
+    """Half-written files of ours, where a killed process may have left them."""
+    paths = {os.path.dirname(world.path(said)) for step in world.flow.steps for said in step.makes}
+    for folder in {world.run_dir, world.state_dir, *(world.root / path for path in paths)}:
+        files.sweep(folder)
+
+
 def relearn(world: World) -> None:
     """No lock in the work tree: from the one at HEAD, else from the trailers of the run's commits."""
     from doflow.repo import history
 
-    prefix = world.prefix
-    data = history.show(world.git, "HEAD", f"{prefix}{world.run.dir}/{lock.NAME}") if world.head.commit else None
-    held: Lock | None = lock.parse(data, "HEAD") if data else None
+    held = _committed(world)
     if held is not None:
         world.book.steps.update(held.steps)
         world.book.artifacts.update(held.artifacts)
         world.book.approvals.update(held.approvals)
+        world.book.notes.update(held.notes)
+        world.book.variant = held.variant
         return
     for commit in reversed(history.history(world.git, world.run.name)):
         _learn(world, commit)
+
+
+def at_head(world: World, step: Step) -> None:
+    """A phase is done if the lock at HEAD says so: what a person took back out of the history is done again."""
+    mine = [name for name in world.book.steps if name.startswith(f"{step.id}:") and name not in world.book.returned]
+    if not mine:
+        return
+    held = _committed(world)
+    there = {name: record.key for name, record in held.steps.items()} if held else _told(world)
+    for name in mine:
+        if there.get(name) != world.book.steps[name].key:
+            world.book.steps.pop(name)
+            world.book.steps.pop(step.id, None)
+
+
+def _told(world: World) -> dict[str, str]:
+    """The keys of the phases that HEAD's history holds, by the trailers of their commits."""
+    from doflow.repo import history
+
+    found = reversed(history.history(world.git, world.run.name))
+    keyed = [commit for commit in found if commit.get("Doflow-Phase") and commit.get("Doflow-Key")]
+    return {f"{commit['Doflow-Step']}:{commit['Doflow-Phase']}": commit["Doflow-Key"] for commit in keyed}
+
+
+def _committed(world: World) -> Lock | None:
+    from doflow.repo import history
+
+    if not world.head.commit:
+        return None
+    data = history.show(world.git, "HEAD", f"{world.prefix}{world.run.dir}/{lock.NAME}")
+    return lock.parse(data, "the lock at HEAD") if data else None
 
 
 def _learn(world: World, commit: Mapping[str, str]) -> None:
@@ -57,6 +96,8 @@ def _learn(world: World, commit: Mapping[str, str]) -> None:
     name = f"{step.id}:{phase}" if phase else step.id
     made = {} if phase else {path: world.digest(path) for said in step.makes if (path := world.path(said))}
     record = Record(commit["Doflow-Key"], made=made, at=commit.get("at", ""))
+    world.book.loose |= {name, step.id}
+    world.put(step.id, record, {})
     world.put(name, record, {path: Artifact(digest, "agent", name) for path, digest in made.items()})
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from doflow import findings
+from doflow.findings import Finding
 from doflow.keys import substitute
 from doflow.model import Step
 
@@ -48,6 +50,54 @@ def prompt(step: Step, brief: Brief, params: dict[str, str]) -> str:
     if brief.trouble:
         parts.append(f"## The last attempt did not pass\n\nMend exactly this:\n\n{_fence(brief.trouble)}")
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def review(
+    persona: str, voice: str, own: str, run_dir: str, round_: int, inputs: Sequence[Input], code: str,
+    known: Sequence[Finding],
+) -> str:  # fmt: skip
+    """What a reviewer reads. In later rounds it sees what changed and what was open, not everything again."""
+    parts = [
+        f"You review as **{persona}**. {voice.strip()}".strip(),
+        own.strip(),
+        f"Read only: change no file, run nothing that writes. The run's folder is `{run_dir}/`.",
+    ]
+    if round_ > 1:
+        parts.append(
+            f"## Round {round_}\n\nThese findings were open. Say again those that still hold, with their id; name a new "
+            f"one only if it blocks (C or H).\n\n{findings.lines(known)}"
+        )
+    parts += [_input(given) for given in inputs]
+    if code:
+        shown = code if len(code) <= INPUT_LIMIT else None
+        parts.append(_input(Input("what changed", shown)) if shown else "## The code\n\nToo large to be shown: read it with git.")
+    parts.append(_ANSWER)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+_ANSWER = """## How to answer
+
+One line per issue, nothing else on it: how bad (C critical, H high, M medium, L low), what, where.
+
+    ISSUE: H | The token never expires | plan.md#Tokens
+    ISSUE: L | A typo in the title | plan.md:3
+
+Then, as your very last line, exactly one of:
+
+    VERDICT: GO
+    VERDICT: CONDITIONAL
+    VERDICT: NO-GO"""
+
+
+def fix(step: str, run_dir: str, listed: str, mine: Sequence[str], code: bool) -> str:
+    """What the fixer reads."""
+    names = ", ".join(f"`{path}`" for path in mine)
+    allowed = f"Change the project's files as needed, and {names}." if code else f"Change only {names}."
+    return (
+        f"Mend what the review `{step}` of the run in `{run_dir}/` found. {allowed} Work through every finding; keep all that "
+        f"is not concerned. Where you disagree, say why beside the place. Do not commit, push, merge or start `doit`, "
+        f"`doflow`, `prd`, `run-prd.sh` or `tsk`.\n\n## Findings\n\n{listed}\n"
+    )
 
 
 def _place(step: Step, brief: Brief) -> str:

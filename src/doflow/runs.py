@@ -157,10 +157,15 @@ def renamed(run: Run, wish: Wish) -> Run:
     return replace(run, issue=run.issue or wish.issue, params=wish.params)
 
 
+def is_called(run: Run, name: str) -> bool:
+    """By its whole name, its folder, or its number (`1` and `001` are the same)."""
+    return name in (run.name, run.dir.rstrip("/")) or (name.isdigit() and name.zfill(3) == run.name.split("-")[0])
+
+
 def _named(mine: list[Run], flow: str, wish: Wish) -> Run | None:
     wanted = wish.run or os.path.basename(os.path.normpath(wish.feature_dir))
     for run in mine:
-        if wanted in (run.name, run.name.split("-")[0], run.dir):
+        if is_called(run, wanted):
             return run
     if wish.run and wish.goal is None:
         names = ", ".join(run.name for run in mine) or "none yet"
@@ -172,14 +177,16 @@ def _begun(root: Path, name: str) -> Run | None:
     """A run whose first line is in the ledger: killed before it had a lock, or on a branch not checked out."""
     from doflow import ledger
 
-    entry = next(ledger.read(root / _STATE / name / "events.jsonl"), None)
+    told = ledger.read(root / _STATE / name / "events.jsonl")
+    entry = next(told, None)
     if entry is None or entry["event"] != "run_started":
         return None
+    begun = any(later["event"] in ("step_complete", "phase_complete") for later in told)
     if (root / entry["dir"] / locks.NAME).exists():
         return at(root, entry["dir"])
     return Run(
         name, entry["flow"], entry["dir"], entry["goal"], digest(entry["goal"]), entry["branch"], entry["issue"],
-        entry.get("params", {}), fresh=True,
+        entry.get("params", {}), fresh=not begun,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ _HEADING = re.compile(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
 _PHASE = re.compile(r"^Phase (\d+):[ \t]*(.*)$")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _BOX = re.compile(r"^([ \t]*[-*+][ \t]+)\[[xX]\]", re.M)
-_QUESTION = re.compile(r"\[NEEDS CLARIFICATION:[ \t]*([^\]]*)\]")
+_QUESTION = re.compile(r"\[NEEDS CLARIFICATION:[ \t]*((?:[^\[\]]|\[[^\[\]]*\])*)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ def questions(text: str) -> tuple[str, ...]:
     return tuple(found[1].strip() for found in _QUESTION.finditer(text))
 
 
-def answered(text: str, answers: tuple[str, ...]) -> str:
-    """Put each answer in the place of its marker; markers without an answer stay."""
+def answered(text: str, answers: tuple[str | None, ...]) -> str:
+    """Put each answer in the place of its marker; markers without an answer (None, or none left) stay."""
     left = iter(answers)
 
     def put(found: re.Match[str]) -> str:

@@ -55,6 +55,7 @@ class Work:
         self.turn = Turn()
         self.begun = False
         self.whole = False
+        self.ends: dict[str, Mapping[str, Any]] = {}
 
 
 class Session:
@@ -83,9 +84,7 @@ class Session:
     @property
     def view(self) -> View:
         if self._view is None:
-            from doflow.view import View
-
-            self._view = View.choose(self.json, self.quiet)
+            self._view = self._choose()
         return self._view
 
     def note(self, code: int) -> None:
@@ -97,6 +96,7 @@ class Session:
         for work in self.works.values():
             if work.world.run.name == entry["run"]:
                 work.projection.hear(entry)
+                work.ends[entry["event"]] = entry
         self.view.hear(entry)
 
     def add(self, work: Work) -> None:
@@ -142,21 +142,53 @@ class Session:
         self.view.close()
         if self.holder is not None:
             self.holder.release()
+        for work in () if interrupted else self.works.values():
+            if work.begun and work.world.settings.notify:
+                self._notify(work)
+
+    def _notify(self, work: Work) -> None:
+        """After everything is written and the lock is free: the program may look at the run, and answer."""
+        from doflow import notify
+
+        world = work.world
+        event, message, hint = notify.news(work.ends, self.code)
+        if event:
+            about = (world.run.name, world.flow.name, message, hint)
+            trouble = notify.tell(world.settings.notify, event, *about, self.environ, root=self.root)
+            if trouble:
+                self.warn(trouble)
 
     def _finish(self, work: Work) -> None:
         from doflow import closing
 
         status = {0: "completed" if work.whole else "active", 2: "paused", 3: "rate-limited"}.get(self.code, "failed")
         if status == "completed":
+            project.prepare(self.root)
             closing.complete(work.world, work.begun)
-            if work.begun or not (work.world.state_dir / "pipeline-state.json").exists():
-                project.prepare(self.root)
-                work.projection.finish(status)
+            work.projection.finish(status)
             closing.stamp(work.world, self.project, self.environ)
         elif work.begun:
             work.projection.finish(status)
 
+    def _choose(self) -> View:
+        """A terminal gets the live view, a pipe plain lines, --json objects; a foreign reporter has the word alone."""
+        from doflow.view import Lines, Plain, View
+
+        out = sys.__stdout__
+        if self.quiet or out is None:
+            return View()
+        if self.json:
+            return Lines(out)
+        if out.isatty():
+            from doflow.live import Live, fits
+
+            if fits(out, self.environ):
+                return Live(out)
+        return Plain(out)
+
     def warn(self, text: str) -> None:
+        if self._view is not None:
+            self._view.aside()
         sys.__stderr__.write(text + "\n") if sys.__stderr__ else None
 
     @property

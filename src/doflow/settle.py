@@ -28,6 +28,7 @@ def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
             kept = "the work is kept as it is; mend this and run the same command: no agent is called again"
             return Outcome(Status.FAILED, f"{job.name} is done but not committed: {error.message}",
                            f"{error.hint}\n  {kept}" if error.hint else kept)  # fmt: skip
+        world.last_commit = commit
         event = "phase_complete" if job.phase else "step_complete"
         loose = not commits
         world.ledger.add(event, **job.where, record=record.plain(), loose=loose, commit=commit)
@@ -49,6 +50,10 @@ def marker(job: Job, world: World, text: str) -> str:
     return ""
 
 
+def _routed(job: Job, world: World, outcome: Outcome) -> str:
+    return marker(job, world, outcome.text) if job.step.routes else ""
+
+
 def commit_lock(world: World, subject: str, paths: tuple[str, ...] = (), step: str = "") -> str:
     """Commit the lock by itself, with files that belong to it: approvals, answers, adopted edits, the end of a run."""
     with world.guard:
@@ -67,15 +72,15 @@ def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str,
     if outcome.usage and outcome.usage.usd is not None:
         by["usd"] = f"{outcome.usage.usd:.4f}"
     record = Record(
-        job.key.key, job.key.parts, reads, made, marker(job, world, outcome.text) if job.step.routes else "",
+        job.key.key, job.key.parts, reads, made, outcome.marker or _routed(job, world, outcome),
         by, ledger.now(),
     )  # fmt: skip
     author = "agent" if job.paid else "command"
     artifacts = {path: Artifact(digest, author, job.name) for path, digest in made.items()}
-    tasks = world.path(job.step.phases) if job.phase else ""
-    held = world.book.artifacts.get(tasks)
-    if held is not None and held.digest != world.digest(tasks):
-        artifacts[tasks] = Artifact(world.digest(tasks), job.name, held.step)
+    for path in world.book.returned.get(job.name, {}).get("files", {}):
+        held = world.book.artifacts.get(path)
+        if held is not None and path not in made and held.digest != world.digest(path):
+            artifacts[path] = Artifact(world.digest(path), job.name, held.step)
     return record, artifacts
 
 
@@ -120,6 +125,8 @@ def _forget(job: Job, world: World) -> None:
 
 
 def _subject(job: Job, world: World) -> str:
+    if job.subject:
+        return job.subject
     if job.phase:
         params = world.params | {"phase": job.phase.number, "title": job.phase.title, "step": job.step.id}
         said = job.step.commit or ("{step}: {title}" if job.phase.number == "all" else "Phase {phase}: {title}")

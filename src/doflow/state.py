@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 #: a task that a person told doit to forget, as opposed to one nobody knows about
@@ -60,6 +61,15 @@ class Backend:
             self._commit()
         if not Backend.running:
             self._unstamp()
+
+    def drop(self, task_ids: Iterable[str]) -> None:
+        """Take rows away without a mark: lock and ledger alone decide then."""
+        with self._guard:
+            for task_id in task_ids:
+                self._raw.pop(task_id, None)
+                self._rows[task_id] = {}
+                self._dirty.add(task_id)
+            self._commit()
 
     def remove_all(self) -> None:
         with self._guard:

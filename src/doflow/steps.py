@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from doflow import limits, notation
@@ -69,7 +69,8 @@ def build(entry: Entry, origin: Origin, bench: Bench) -> Step:
     if isinstance(value.get("run"), str):
         fields["run"], fields["shell"] = (), value["run"]
     if kind == "review":
-        fields = {"personas": PERSONAS, "rounds": ROUNDS, **fields}
+        fields = {"personas": PERSONAS, **fields}
+        fields["voices"] = tuple(found for name in fields["personas"] if (found := _voice(name, bench)))
     return Step(id=entry.id, origin=origin, **fields)
 
 
@@ -92,6 +93,15 @@ def _refuse_misplaced(entry: Entry, kind: str, bench: Bench) -> None:
     if "from" in value and len(makes) != 1:
         message = f"from: text fills one artifact, this step makes {len(makes)}"
         bench.found.append(entry.problem(("from",), message, "write `makes: NAME.md`, one file"))
+
+
+def _voice(name: str, bench: Bench) -> Prompt | None:
+    """What a persona is told about itself: prompts/personas/NAME.md, if there is one."""
+    try:
+        found = bench.prompts.get(f"personas/{name}.md")
+    except Bad:
+        return None
+    return replace(found, name=name)
 
 
 def _prompt(entry: Entry, word: str, bench: Bench) -> Prompt | None:

@@ -112,17 +112,20 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
 
 def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     """The run that is meant, its world, and, when a run begins, what a killed one left made good."""
+    from doflow.errors import UsageError
     from doflow.guards.fence import Fence
     from doflow.projection import Projection
     from doflow.world import Options, World
 
-    if session.executing:
-        session.lock()
     opened = session.project
+    if session.executing:
+        if "doflow.yaml" in opened.broken:
+            raise UsageError(opened.broken["doflow.yaml"])
+        session.lock()
     wish = _wish(opened.params[flow], given)
     run = _run(session, flow, wish)
     options = Options(
-        bool(given.get("next")), _names(given.get("force")), _names(given.get("completed")),
+        bool(given.get("next")), _names(given.get("force"), flow), _names(given.get("completed"), flow),
         bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
     )  # fmt: skip
     world = World(
@@ -132,12 +135,22 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     session.add(work)
     if not run.fresh and not options.reopen and world.head.branch != run.branch:
         world.frozen = finished(session, run)
-    if session.executing and not run.fresh:
-        from doflow import recovery
-
-        recovery.recover(world, work.fence)
-        _complete(world, options.completed)
+    if session.executing:
+        _fits(world)
+        _ready(session, work)
     return work
+
+
+def _ready(session: Session, work: Work) -> None:
+    """What a killed process left is made good, what the person says is done is taken as done."""
+    from doflow import recovery
+
+    recovery.sweep(work.world)
+    if not work.world.run.fresh:
+        recovery.recover(work.world, work.fence)
+    elif work.world.options.completed:
+        session.begin(work)
+    _complete(work.world, work.world.options.completed)
 
 
 def _run(session: Session, flow: str, wish: Wish) -> Any:
@@ -148,6 +161,10 @@ def _run(session: Session, flow: str, wish: Wish) -> Any:
     layout = session.project.detail["settings"]["layout"]
     head = look.find(str(session.root))
     known = runs.known(session.root, layout)
+    if session.executing:
+        from doflow import refound
+
+        known = refound.runs(session.root, session.project.flow(flow), layout, head, known)
     done = frozenset(run.name for run in known if run.flow == flow and finished(session, run))
     try:
         found = runs.choose(known, flow, wish, head.branch, done)
@@ -190,8 +207,23 @@ def _wish(params: Any, given: Mapping[str, Any]) -> Wish:
     )  # fmt: skip
 
 
-def _names(text: Any) -> frozenset[str]:
-    return frozenset(name.strip() for name in str(text or "").split(",") if name.strip())
+def _names(text: Any, flow: str) -> frozenset[str]:
+    return frozenset(name.strip().removeprefix(f"{flow}:") for name in str(text or "").split(",") if name.strip())
+
+
+def _fits(world: World) -> None:
+    """What the command line names is there: steps, and the run's own branch."""
+    from doflow import lock
+    from doflow.errors import UsageError, WorldError
+
+    known = [step.id for step in world.flow.steps]
+    for name in sorted(world.options.force | world.options.completed):
+        if name.partition(":")[0] not in known:
+            raise UsageError(f"{world.flow.name} has no step {name} (it has: {', '.join(known)})", "doit list --all")
+    run = world.run
+    if not run.fresh and run.branch != world.head.branch and not (world.run_dir / lock.NAME).exists():
+        hint = f'git switch {run.branch}   or start another run: doit {run.flow} --new --goal="…"'
+        raise WorldError(f"run {run.name} lies on branch {run.branch}, which is not checked out", hint)
 
 
 def _complete(world: World, names: frozenset[str]) -> None:
@@ -230,6 +262,10 @@ def _phases(session: Session, work: Work, node: Node, common: Any, waits: Any) -
     assert step is not None
 
     def real() -> Iterator[Task]:
+        if session.executing and not world.frozen:
+            from doflow import recovery
+
+            recovery.at_head(world, step)
         before = list(waits["task_dep"])
         names = []
         for phase, _ in judge.phase_keys(step, world):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any, TextIO
@@ -12,6 +11,8 @@ from typing import Any, TextIO
 from doflow.model import Outcome, Status
 
 Entry = Mapping[str, Any]
+
+SIGNS = {Status.PAUSED: "||", Status.RATE_LIMITED: "~~"}
 
 
 class View:
@@ -30,20 +31,10 @@ class View:
         """The run is over."""
 
     def about(self, flow: str, run: str) -> None:
-        """The flow and the run whose entries come now."""
+        """A flow is at work on a run: entries of that run, and tasks of that flow, belong together."""
 
-    @staticmethod
-    def choose(as_json: bool, quiet: bool) -> View:
-        out = sys.__stdout__
-        if quiet or out is None:
-            return View()
-        if as_json:
-            return Lines(out)
-        if out.isatty():
-            from doflow.live import Live
-
-            return Live(out)
-        return Plain(out)
+    def aside(self, task: str = "") -> None:
+        """Somebody else writes to the terminal now (about this task, which has ended): make room."""
 
 
 class Lines(View):
@@ -51,10 +42,10 @@ class Lines(View):
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._run = ""
+        self._runs: dict[str, str] = {}
 
     def about(self, flow: str, run: str) -> None:
-        self._run = run
+        self._runs[flow] = run
 
     def hear(self, entry: Entry) -> None:
         self._put({name: value for name, value in entry.items() if name != "record"})
@@ -64,7 +55,8 @@ class Lines(View):
 
         flow, _, step = task.partition(":")
         if step:
-            self._put({"event": "step_skipped", "at": now(), "run": self._run, "flow": flow, "step": step})
+            about = {"run": self._runs.get(flow, ""), "flow": flow, "step": step}
+            self._put({"event": "step_skipped", "at": now(), **about})
 
     def _put(self, entry: Entry) -> None:
         self._out.write(json.dumps(entry) + "\n")
@@ -77,18 +69,16 @@ class Plain(View):
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._began: dict[str, float] = {}
-        self._flow = ""
+        self._flows: dict[str, str] = {}
         self._began_any = False
+        self._last = ""
 
     def hear(self, entry: Entry) -> None:
-        event = entry["event"]
-        name = f"{entry.get('step', '')}:{entry['phase']}" if entry.get("phase") else entry.get("step", "")
+        event, name = entry["event"], self._name(entry)
         if event in ("step_starting", "phase_starting"):
             self._began[name] = time.monotonic()
             self._began_any = True
-            title = f"  {entry['title']}" if entry.get("title") else ""
-            again = f"  (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""
-            self._say(f".  {self._flow}{name}{title}{again}")
+            self._starts(name, entry)
         elif event in ("step_complete", "phase_complete"):
             self._done(name, entry)
         elif event == "run_started":
@@ -98,22 +88,41 @@ class Plain(View):
         elif event == "retry":
             self._say(f"   ! {name}: {entry['reason']}; again in {entry['wait']:.0f} s")
         elif event == "pipeline_complete":
-            self._say(f"done: {entry['run']} ({entry['flow']})" if self._began_any else f"{entry['run']}: nothing to do")
+            done, nothing = f"done: {entry['run']} ({entry['flow']})", f"{entry['run']}: nothing to do"
+            self._say(done if self._began_any else nothing)
 
     def about(self, flow: str, run: str) -> None:
-        self._flow = f"{flow}:"
+        self._flows[run] = flow
 
     def skipped(self, task: str) -> None:
         self._say(f"-- {task}")
 
     def stopped(self, task: str, outcome: Outcome) -> None:
-        sign = {Status.PAUSED: "||", Status.RATE_LIMITED: "~~", Status.CANCELLED: "^C"}.get(outcome.status, "xx")
         if outcome.status is Status.CANCELLED:
             return
         until = f" (try again at {outcome.resume_at})" if outcome.resume_at else ""
-        self._say(f"{sign} {task}: {outcome.reason}{until}")
+        self._say(f"{SIGNS.get(outcome.status, 'xx')} {task}: {outcome.reason}{until}")
         if outcome.hint:
             self._say(f"   next: {outcome.hint}")
+        if "doit " not in outcome.hint:
+            self._say(f"   then: doit {task.partition(':')[0]}")
+
+    def _name(self, entry: Entry) -> str:
+        """The step or phase as doit calls it."""
+        parts = (self._flows.get(entry["run"], ""), entry.get("step", ""), entry.get("phase", ""))
+        return ":".join(part for part in parts if part)
+
+    def _starts(self, name: str, entry: Entry) -> None:
+        self._head(name, self._heading(name, entry))
+
+    def _heading(self, name: str, entry: Entry) -> str:
+        title = f"  {entry['title']}" if entry.get("title") else ""
+        again = f"  (attempt {entry['attempt']})" if entry.get("attempt", 1) > 1 else ""
+        return f".  {name}{title}{again}"
+
+    def _head(self, name: str, line: str) -> None:
+        self._last = name
+        self._say(line)
 
     def _done(self, name: str, entry: Entry) -> None:
         took = time.monotonic() - self._began.pop(name, time.monotonic())
@@ -121,13 +130,15 @@ class Plain(View):
         commit = entry.get("commit", "")[:7]
         words = [word for word in (made, commit, f"{took:.0f} s" if took >= 1 else "") if word]
         if words:
-            self._say(f"   {' · '.join(words)}")
+            whose = "" if self._last == name else f"{name}: "
+            self._say(f"   {whose}{' · '.join(words)}")
 
     def _say(self, line: str) -> None:
         from doflow.words import clean
 
+        coding = self._out.encoding or "utf-8"
         try:
-            self._out.write(clean(line) + "\n")
+            self._out.write(clean(line).encode(coding, "backslashreplace").decode(coding) + "\n")
             self._out.flush()
-        except (BrokenPipeError, ValueError):
+        except (OSError, ValueError):
             self._out = open(os.devnull, "w")  # noqa: PTH123, SIM115 - nobody reads on: the run goes on in silence

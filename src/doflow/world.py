@@ -6,6 +6,7 @@ One `World` per run that a command works on. Nothing here decides; it holds, loo
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ class World:
     options: Options = Options()
     guard: Any = field(default_factory=threading.RLock)
     frozen: bool = False
+    last_commit: str = ""
     _head: look.Head | None = None
     _git: Git | None = None
     _book: books.Book | None = None
@@ -59,6 +61,7 @@ class World:
     _digests: dict[str, tuple[tuple[int, int, int, int], str]] = field(default_factory=dict)
     _order: tuple[object, tuple[str, ...], dict[str, tuple[str, ...]]] | None = None
     _place: keys.Place | None = None
+    _base: str | None = None
 
     @property
     def head(self) -> look.Head:
@@ -117,16 +120,19 @@ class World:
         return self.place.path(said)
 
     def digest(self, path: str) -> str:
-        """sha256 of a file of the project, '' if it is not there; not read again while its stat is the same."""
+        """sha256 of a file of the project, of a link its target; '' if there is none; not read again if its stat is the same."""
         full = os.path.join(self.root, path)
         try:
-            stat = os.lstat(full)
+            found = os.lstat(full)
         except (FileNotFoundError, NotADirectoryError):
             return ""
-        seen = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+        if stat.S_ISDIR(found.st_mode):
+            return ""
+        seen = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
         held = self._digests.get(path)
         if held is None or held[0] != seen:
-            held = (seen, files.digest(full))
+            link = stat.S_ISLNK(found.st_mode)
+            held = (seen, keys.short(f"link to {os.readlink(full)}", 64) if link else files.digest(full))
             self._digests[path] = held
         return held[1]
 
@@ -144,7 +150,36 @@ class World:
         return keys.of_step(
             step, self.place, self.params, self.book.notes.get(step.id, ""),
             [pair for pair in markers if pair[1]], trigger, "packaged" in self.settings.triggers,
+            self.code_diff() if self.reviews_code(step) else "",
         )  # fmt: skip
+
+    def code_base(self) -> str:
+        """The commit before the run's first phase; '' = no phase is committed yet."""
+        if self._base is None:
+            from doflow.repo import history
+
+            kinds = {step.id: step.kind for step in self.flow.steps}
+            found = [
+                entry["id"] for entry in history.history(self.git, self.run.name)
+                if entry.get("Doflow-Phase") and kinds.get(entry.get("Doflow-Step", "")) == "implement"
+            ]  # fmt: skip
+            self._base = history.parent(self.git, found[-1]) if found else ""
+        return self._base
+
+    def code_diff(self, since: str = "") -> str:
+        """What the run's phases changed in the project, outside of its own folder."""
+        from doflow.repo import history
+
+        base = since or self.code_base()
+        return history.diff(self.git, base, f"{self.prefix}{self.run.dir}") if base else ""
+
+    def reviews_code(self, step: Step) -> bool:
+        """A review that comes after an implement step reads the diff of the run's phase commits."""
+        if step.kind != "review":
+            return False
+        order = self.order()
+        before = order[: order.index(step.id)] if step.id in order else ()
+        return any((found := self.flow.step(name)) and found.kind == "implement" for name in before)
 
     def agent_of(self, step: Step) -> str:
         """Which agent does this step, as `profile model` (for the lock and `why`)."""
@@ -168,6 +203,13 @@ class World:
             self.book.artifacts.update(artifacts)
             if self.plan.routes:
                 self._order = None
+
+    def drop(self, name: str) -> None:
+        """Forget that a step or a phase is done; what is known of its artifacts stays."""
+        with self.guard:
+            self.book.steps.pop(name, None)
+            self.book.loose.discard(name)
+            self._order = None
 
     def close(self) -> None:
         if self._ledger is not None:

@@ -9,7 +9,8 @@ The agent is a program outside the project. Every call appends one line to `call
 the role when it is not a step's own: `test repair`), keeps its prompt, then runs the script that the test wrote: Python
 with these names at hand: `step`, `phase`, `role`, `persona`, `round`, `attempt`, `nth` (how often this line was logged
 before), `prompt`, `root`, `run_dir`, `makes` (paths), `make(text, path=None)` (writes an artifact), `put(path, text)`
-(writes a file of the project), `say(text)` (final text), `stop(code)`, `usual()` (what a good agent does).
+(writes a file of the project), `say(text)` (final text), `stop(code)`, `usual()` (what a good agent does), `echo()` (the same, with artifacts that
+change with every change of the prompt).
 """
 
 from __future__ import annotations
@@ -89,6 +90,15 @@ def usual():
     say(f"{line} is done")
 
 
+def echo():
+    import hashlib
+
+    usual()
+    for path in makes:
+        if path.name != "tasks.md":
+            make(f"# {path.stem}\\n\\n## Requirements\\n\\n{hashlib.sha256(prompt.encode()).hexdigest()}\\n", path)
+
+
 script = outside / "script.py"
 exec(compile(script.read_text(), str(script), "exec"))
 '''
@@ -109,6 +119,7 @@ class Project:
         (self.outside / "agent.py").write_text(AGENT)
         self.agent("usual()")
         self.write("dodo.py", DODO)
+        self.write(".gitignore", "__pycache__/\n")
         self.settings(settings)
         if git:
             self.git("init", "-q", "-b", "main")

@@ -12,6 +12,8 @@ from doflow.errors import WorldError
 from doflow.repo import look
 from doflow.repo.git import identity, make_branch, quick, switch_branch
 
+CONFIG = "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n"
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
@@ -22,7 +24,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    (folder / ".gitconfig").write_text("[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n")
+    (folder / ".gitconfig").write_text(CONFIG)
     return folder
 
 

@@ -43,6 +43,7 @@ class Fence:
     def enter(self, job: Job) -> None:
         scope = Scope(job, self._world)
         if not self._open:
+            self._keep_work(job)
             self._base = self._take(self._seen)
             self._window = []
             self._tainted = ()
@@ -54,7 +55,7 @@ class Fence:
         """The job's own changes so far, and what lies outside of every open scope (put back, kept aside)."""
         assert self._base is not None
         now = self._take(self._base)
-        changes = snapshot.compare(self._base, now)
+        changes = self._counted(snapshot.compare(self._base, now))
         stray = tuple(change for change in changes if not any(scope.allows(change.path) for scope in self._window))
         if stray:
             self._restore(stray, f"{job.name} wrote where it may not", job)
@@ -92,6 +93,27 @@ class Fence:
 
     def discard(self) -> None:
         self._file.unlink(missing_ok=True)
+
+    def _keep_work(self, job: Job) -> None:
+        """The person's uncommitted work, under a ref of ours: whatever an agent does to the tree, it is there."""
+        from doflow.repo import wip
+
+        wip.wip(self._world.git, f"{self._world.run.name}/{job.name.replace(':', '-')}")
+
+    def _counted(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+        """Without new files that git ignores: they are nobody's result. Rules that a job may not change count as before."""
+        rules = [change.path for change in changes if os.path.basename(change.path) == ".gitignore"]
+        if not all(any(scope.allows(path) for scope in self._window) for path in rules):
+            return changes
+        makes = {path for scope in self._window for path in scope.makes}
+        new = [change.path for change in changes if change.kind == "added" and change.path not in makes]
+        new = [path for path in new if not any(scope.protects(path) for scope in self._window)]
+        if not new:
+            return changes
+        from doflow.repo import history
+
+        passed = history.ignoring(self._world.git, new)
+        return tuple(change for change in changes if change.path not in passed)
 
     def _take(self, before: Snapshot | None) -> Snapshot:
         if self._ignored is None:

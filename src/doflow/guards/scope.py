@@ -18,9 +18,10 @@ class Scope:
         run = world.run.dir
         steer = (*ALWAYS, f"/{run}/input.md", f"/{run}/{LOCK}")
         self._protect = (*steer, *world.settings.protect, *world.flow.protect, *job.step.protect)
-        self._makes = frozenset(job.makes)
+        self.makes = frozenset(job.makes)
         self._writes = job.writes
-        mine = self._makes | ({world.path(job.step.phases)} if job.phase else set())
+        tasks = {world.path(job.step.phases)} if job.phase and job.step.phases else set()
+        mine = self.makes | job.mends | tasks
         self._earlier = frozenset(path for path in world.book.artifacts if path not in mine)
 
     def protects(self, path: str) -> bool:
@@ -29,6 +30,6 @@ class Scope:
     def allows(self, path: str) -> bool:
         if self.protects(path):
             return False
-        if path in self._makes or self._writes is None:
+        if path in self.makes or self._writes is None:
             return True
         return snapshot.matches(self._writes, path)

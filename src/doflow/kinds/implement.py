@@ -19,7 +19,7 @@ def run(step: Step, number: str, world: World, fence: Fence) -> Outcome:
     phase, key = keyed[found[0]]
     if number == "all":
         world.ledger.add("warning", step=step.id, message=f"{step.phases} has no `## Phase N: title`: done in one call")
-    job = Job(step, key, (), step.writes, phase, last=found[0] == len(keyed) - 1)
+    job = Job(step, key, (), step.writes, phase, last=found[0] == len(keyed) - 1, of=len(keyed))
     if job.name not in world.book.returned:
         paused = _unclean(job, world)
         if paused is not None:

@@ -43,7 +43,7 @@ class Git:
     def run(
         self,
         *args: str,
-        input: bytes = b"",
+        input: bytes = b"",  # noqa: A002  (subprocess says it so)
         index: str = "",
         check: bool = True,
         env: Mapping[str, str] | None = None,
@@ -55,7 +55,11 @@ class Git:
         return out
 
     def call(
-        self, *args: str, input: bytes = b"", index: str = "", env: Mapping[str, str] | None = None
+        self,
+        *args: str,
+        input: bytes = b"",  # noqa: A002  (subprocess says it so)
+        index: str = "",
+        env: Mapping[str, str] | None = None,
     ) -> tuple[int, bytes, str]:
         """Exit code, standard output, standard error. `index` is a private index instead of the person's."""
         self._watch()

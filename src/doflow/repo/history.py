@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from doflow.errors import WorldError
 from doflow.repo import look, private
@@ -54,6 +55,25 @@ def blob(git: Git, ident: str) -> bytes:
     return git.run("cat-file", "blob", ident)
 
 
+def parent(git: Git, rev: str) -> str:
+    """The commit before `rev`; the empty tree if there is none."""
+    code, out, _ = git.call("rev-parse", "--verify", "-q", f"{rev}^")
+    return out.decode().strip() if not code else private.EMPTY[private.width(git)]
+
+
+def diff(git: Git, base: str, exclude: str) -> str:
+    """What HEAD changes against `base`, outside the folder `exclude`, as a patch."""
+    asked = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", base, "HEAD", "--", ".")
+    listed = git.run(*asked, f":(exclude){exclude}", env={"GIT_LITERAL_PATHSPECS": "0"})
+    return listed.decode("utf-8", "replace")
+
+
+def patch(git: Git, commit: str) -> str:
+    """What one commit changed."""
+    asked = ("show", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--format=", commit)
+    return git.run(*asked).decode("utf-8", "replace")
+
+
 def blobs(git: Git, rev: str) -> dict[str, tuple[str, str]]:
     """Every file of commit `rev` ('' = none yet) below the project's root: path from there -> (mode, blob id)."""
     found: dict[str, tuple[str, str]] = {}
@@ -72,6 +92,15 @@ def ignored(git: Git) -> tuple[str, ...]:
     """What git ignores below the project's root, from there; a wholly ignored folder is one entry ending in '/'."""
     listed = git.run("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory")
     return _mine(git, listed)
+
+
+def ignoring(git: Git, paths: Sequence[str]) -> frozenset[str]:
+    """Those of these paths (from the project's root, not tracked) that a rule of git's ignores."""
+    below = _below(git)
+    asked = b"".join(b"./" + below + os.fsencode(path) + b"\0" for path in paths)  # a leading ':' would be magic
+    code, out, _ = git.call("check-ignore", "-z", "--stdin", input=asked, env={"GIT_LITERAL_PATHSPECS": "0"})
+    told = {os.fsdecode(name[2 + len(below) :]) for name in out.split(b"\0")} if code == 0 else set()
+    return frozenset(told.intersection(paths))
 
 
 def dirty(git: Git, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:

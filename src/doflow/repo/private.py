@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from doflow.errors import WorldError
@@ -60,10 +61,8 @@ def signature(file: str) -> tuple[int, ...]:
 
 
 def remove(file: str) -> None:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(file)
-    except FileNotFoundError:
-        pass
 
 
 def add(git: Git, index: str, paths: list[str]) -> None:

@@ -1,0 +1,71 @@
+"""`doflow adopt`: what is there counts as the step's result, as if its agent had made it."""
+
+from __future__ import annotations
+
+import argparse
+
+from doflow import adopting, deciding, outlook, sections
+from doflow.checks import registry as checks
+from doflow.errors import UsageError
+from doflow.model import Step
+from doflow.session import Work
+from doflow.world import World
+
+ABOUT = "keep what is there as a step's result: your edit, a file of your own, or what a refused step had made"
+EXAMPLES = """\
+  doflow adopt plan               plan.md stays as you wrote it; the step is done
+  doflow adopt test --anyway      count a step as done that makes no file, or breaks its contract
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("step", metavar="STEP", help="the step that is to count as done")
+    parser.add_argument("--anyway", action="store_true", help="even if its contract does not hold")
+    deciding.options(parser)
+
+
+def adopt(args: argparse.Namespace) -> int:
+    with deciding.opened(args.run) as (desk, work):
+        world = work.world
+        step = _step(work, args.step, args.anyway)
+        if _settled(step, world):
+            told = f"{step.id} is up to date and nothing was edited: there is nothing to adopt"
+            return deciding.tell(args, told, run=world.run.name, step=step.id, adopted=[])
+        if not args.anyway:
+            _contract(step, world)
+        desk.session.begin(work)
+        paths = adopting.take(world, step.id, "kept as it is, by a person (adopt)")
+        deciding.unremember(world, (step.id,))
+        deciding.closed(work, f"{step.id} is kept as it is")
+        what = ", ".join(paths) or "it makes no file"
+        told = f"{step.id} is done as it is: {what}\ngo on with: {deciding.onward(world)}"
+        return deciding.tell(args, told, run=world.run.name, step=step.id, adopted=list(paths))
+
+
+def _step(work: Work, said: str, anyway: bool) -> Step:
+    step = deciding.named(work, said)
+    if step.kind == "gate":
+        raise UsageError(f"{step.id} is a gate: it makes nothing that could be kept", f"doflow approve {step.id}")
+    if not step.makes and not anyway:
+        hint = f"doflow adopt {step.id} --anyway   counts it as done"
+        raise UsageError(f"{step.id} makes no file, so there is nothing to look at", hint)
+    return step
+
+
+def _settled(step: Step, world: World) -> bool:
+    lines = [line for line in outlook.of(world) if line.step == step.id and line.role in ("step", "phase", "phases")]
+    return bool(lines) and not any(line.reasons or line.edited for line in lines)
+
+
+def _contract(step: Step, world: World) -> None:
+    paths = tuple(world.path(said) for said in step.makes)
+    trouble = checks.problems(step, paths, world)
+    wanted = tuple(route.when for route in step.routes)
+    texts = [world.place.text(path) or "" for path in paths]
+    if not trouble and wanted and not any(sections.marker(text, wanted) for text in texts):
+        record = world.book.steps.get(step.id)
+        if record is None or record.marker not in wanted:
+            trouble = f"none of the lines {', '.join(f'`{when}`' for when in wanted)} stands in {', '.join(paths)}"
+    if trouble:
+        hint = f"mend it and repeat, or take it as it is: doflow adopt {step.id} --anyway"
+        raise UsageError(f"{step.id} does not keep its contract: {trouble}", hint)

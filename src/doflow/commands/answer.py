@@ -1,0 +1,163 @@
+"""`doflow answer`: answers to the questions an agent left; each takes the place of its marker, nothing else changes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+
+from doflow import answers, commands, deciding, files, judge, sections
+from doflow.desk import Desk
+from doflow.errors import UsageError
+from doflow.kinds import gate
+from doflow.lock import Artifact
+from doflow.model import Step
+from doflow.session import Work
+from doflow.world import World
+
+ABOUT = "answer the questions that an agent left in its artifact ([NEEDS CLARIFICATION: …])"
+EXAMPLES = """\
+  doflow answer --list            the questions, numbered
+  doflow answer                   ask me one after the other (on a terminal)
+  doflow answer "by email" "7 days"
+  doflow answer --answer 2="7 days"
+  doflow answer --file answers.yaml      a list, or `2: 7 days` lines, or one answer per line; - is standard input
+"""
+
+Asked = tuple[tuple[str, str, str], ...]  # step, file, question
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("answers", nargs="*", metavar="ANSWER", help="answers in the order of the questions")
+    parser.add_argument("--answer", action="append", default=[], metavar="N=TEXT", help="the answer to question N")
+    parser.add_argument("--file", default="", metavar="F", help="read the answers from a file")
+    parser.add_argument("--list", action="store_true", help="only show the open questions")
+    deciding.options(parser)
+
+
+def answer(args: argparse.Namespace) -> int:
+    desk = Desk()
+    run = desk.run(args.run)
+    world = desk.work(run).world
+    asked = _asked(world)
+    if args.list:
+        return _list(args, asked, world)
+    if not asked:
+        raise UsageError(f"no question is open in run {run.name}", f"{deciding.onward(world)}   or   doflow status")
+    given = _given(args, asked)
+    with deciding.opened(run.name) as (desk, work):
+        if _asked(work.world) != asked:
+            raise UsageError("the questions have changed meanwhile; nothing was written", "doflow answer --list")
+        desk.session.begin(work)
+        return _write(args, asked, given, work)
+
+
+def _asked(world: World) -> Asked:
+    """Every open question of the steps that are done, in the order of the flow."""
+    steps = [step for name in world.order() if name in world.book.steps and (step := world.flow.step(name))]
+    return tuple(
+        (step.id, path, words) for step in steps if step.clarify for path, words in gate.open_questions(step, world)
+    )
+
+
+def _list(args: argparse.Namespace, asked: Asked, world: World) -> int:
+    if args.json:
+        rows = [{"number": n, "step": step, "file": path, "question": words} for n, (step, path, words) in _numbered(asked)]
+        commands.say_json({"run": world.run.name, "questions": rows})
+    elif asked:
+        commands.say(f"{_count(len(asked))} open in run {world.run.name}:{_lines(asked)}\n{_how(asked)}")
+    else:
+        commands.say(f"no question is open in run {world.run.name}")
+    return 0
+
+
+def _given(args: argparse.Namespace, asked: Asked) -> dict[int, str]:
+    if args.file and (args.answers or args.answer):
+        raise UsageError("answers come from the file or from the command line, not from both", "leave one of them out")
+    if args.file:
+        return answers.settled(answers.read(args.file), len(asked))
+    if args.answers or args.answer:
+        return answers.settled(answers.said(args.answers, args.answer), len(asked))
+    if not sys.stdin.isatty():
+        raise UsageError(f"{_count(len(asked))} open:{_lines(asked)}", _how(asked))
+    return _interview(asked)
+
+
+def _interview(asked: Asked) -> dict[int, str]:
+    """One question after the other; an empty line is no answer, the end of input leaves the rest open."""
+    commands.say(f"{_count(len(asked))} open; ^D leaves the rest open")
+    given: dict[int, str] = {}
+    for number, (_, path, words) in _numbered(asked):
+        commands.say(f"\n{number}. {words}   ({path})")
+        text = ""
+        while not text:
+            sys.stdout.write("> ")
+            sys.stdout.flush()
+            line = sys.stdin.readline()
+            if not line:
+                commands.say()
+                if given:
+                    return given
+                raise UsageError("nothing was answered", _how(asked))
+            text = line.strip()
+        given[number] = text
+    return given
+
+
+def _write(args: argparse.Namespace, asked: Asked, given: dict[int, str], work: Work) -> int:
+    world = work.world
+    paths = tuple(dict.fromkeys(asked[number - 1][1] for number in given))
+    for path in paths:
+        mine = [(number, step) for number, (step, file, _) in _numbered(asked) if file == path]
+        step = world.flow.step(mine[0][1])
+        assert step is not None
+        _replace(path, tuple(given.get(number) for number, _ in mine), step, world)
+    told = [{"question": asked[number - 1][2], "answer": text} for number, text in sorted(given.items())]
+    steps = list(dict.fromkeys(asked[number - 1][0] for number in sorted(given)))
+    world.ledger.add("answered", step=steps[0], files=list(paths), answers=told, by=deciding.decider(world))
+    count = f"{len(given)} answer{'s' if len(given) > 1 else ''}"
+    commit = deciding.kept(work, f"Answer {', '.join(steps)}: {count}", paths, steps[0])
+    left = _asked(world)
+    _leave(left, steps[0], work)
+    words = f"{count} written into {', '.join(paths)}"
+    after = f"{_count(len(left))} left:{_lines(left)}\n{_how(left)}" if left else f"go on with: {deciding.onward(world)}"
+    return deciding.tell(args, f"{words}\n{after}", run=world.run.name, files=list(paths), answered=len(given),
+                         left=len(left), commit=commit)  # fmt: skip
+
+
+def _replace(path: str, texts: tuple[str | None, ...], step: Step, world: World) -> None:
+    """The step stays done with the new bytes; text of a person's own stays theirs."""
+    author = "person" if judge.carried(path, world) else "answer"
+    text = sections.answered(world.place.text(path) or "", texts)
+    full = world.root / path
+    files.write(full, text.encode("utf-8", "surrogateescape"), full.stat().st_mode & 0o777)
+    record = world.book.steps[step.id]
+    made = {**record.made, path: world.digest(path)}
+    world.put(step.id, replace(record, made=made), {path: Artifact(world.digest(path), author, step.id)})
+
+
+def _leave(left: Asked, step: str, work: Work) -> None:
+    if not left:
+        deciding.closed(work, f"the questions of {step} are answered")
+        return
+    waits = work.world.flow.step(left[0][0])
+    assert waits is not None
+    gate.clarify(waits, work.world)
+    work.projection.finish("paused")
+
+
+def _numbered(asked: Asked) -> list[tuple[int, tuple[str, str, str]]]:
+    return list(enumerate(asked, 1))
+
+
+def _count(number: int) -> str:
+    return f"{number} question{'s' if number != 1 else ''}"
+
+
+def _lines(asked: Asked) -> str:
+    return "".join(f"\n  {number}. {words}   ({path})" for number, (_, path, words) in _numbered(asked))
+
+
+def _how(asked: Asked) -> str:
+    places = " ".join(f'"answer {number}"' for number in range(1, len(asked) + 1))
+    return f'doflow answer {places}   or one of them: doflow answer --answer {len(asked)}="…"'

@@ -1,0 +1,190 @@
+"""`doflow logs`: what agents and commands said, made safe for a terminal; with --follow, while they say it."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from doflow import holder, project, runs
+from doflow.commands import say, say_json, table
+from doflow.errors import UsageError, WorldError
+from doflow.repo import look
+from doflow.runs import Run
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+ABOUT = "What agents and commands said; without STEP, which logs there are. Hostile characters are written out."
+EXAMPLES = """\
+  doflow logs                     the logs of the run of this branch
+  doflow logs plan                the last attempt of a step
+  doflow logs implement:2 --attempt 1
+  doflow logs plan --follow       as it is written
+  doflow logs plan --err          its complaints"""
+
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One file: `implement.2.1.repair.err.log` is phase 2 of implement, attempt 1, the repair's complaints."""
+
+    path: Path
+    name: str
+    attempt: int
+    role: str
+    err: bool
+    size: int
+    changed: float
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("step", nargs="?", default="", help="a step, or a phase: implement:2")
+    parser.add_argument("--run", default="", help="the run that is meant: its name or number")
+    parser.add_argument("--attempt", type=int, default=0, help="which attempt (default: the last)")
+    parser.add_argument("--err", action="store_true", help="what it complained about (stderr)")
+    parser.add_argument("--follow", action="store_true", help="go on printing until nobody works any more")
+    parser.add_argument("--json", action="store_true", help="the list as one JSON document")
+
+
+def logs(args: Namespace) -> int:
+    root = project.find()
+    run = _run(root, args.run)
+    folder = root / ".doflow" / "runs" / run.name / "logs"
+    if not args.step:
+        return _list(run, _found(folder), args.json)
+    name = args.step.removeprefix(f"{run.flow}:")
+    log = _choose(folder, name, args)
+    while log is None and args.follow and holder.held(root):
+        time.sleep(0.1)
+        log = _choose(folder, name, args)
+    if log is None:
+        raise _missing(run, name, args, _found(folder))
+    for text in _texts(log.path, (lambda: holder.held(root)) if args.follow else (lambda: False)):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    return 0
+
+
+def _run(root: Path, name: str) -> Run:
+    known = runs.known(root, project.open_(root, os.environ).detail["settings"]["layout"])
+    if name:
+        found = [run for run in known if runs.is_called(run, name)]
+        if not found:
+            names = ", ".join(run.name for run in known) or "none yet"
+            raise UsageError(f"there is no run {name} (there are: {names})", "doflow status lists them")
+        return found[0]
+    if not known:
+        raise UsageError("there is no run here yet", 'doit FLOW --goal="…" starts one; doit list shows the flows')
+    branch = look.find(str(root)).branch
+    return next((run for run in reversed(known) if run.branch == branch), known[-1])
+
+
+def _found(folder: Path) -> list[Log]:
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    logs = [log for name in names if (log := _log(folder / name)) is not None]
+    return sorted(logs, key=lambda log: log.changed)
+
+
+def _log(path: Path) -> Log | None:
+    parts = path.name.split(".")
+    if parts[-1] != "log" or not path.is_file():
+        return None
+    err = parts[-2] == "err"
+    parts = parts[: -2 if err else -1]
+    places = [place for place, part in enumerate(parts) if place and part.isdigit()]
+    if not places:
+        return None
+    at = places[-1]
+    found = path.stat()
+    name = ":".join(parts[:at])
+    return Log(path, name, int(parts[at]), ".".join(parts[at + 1 :]), err, found.st_size, found.st_mtime)
+
+
+def _choose(folder: Path, name: str, args: Namespace) -> Log | None:
+    """The newest log of the step (of any of its phases, if it has some) and of the attempt that was named."""
+    mine = [
+        log
+        for log in _found(folder)
+        if (log.name == name or log.name.startswith(f"{name}:"))
+        and log.err == args.err
+        and args.attempt in (0, log.attempt)
+    ]
+    return mine[-1] if mine else None
+
+
+def _missing(run: Run, name: str, args: Namespace, there: list[Log]) -> UsageError:
+    import difflib
+
+    what = " complaints" if args.err else ""
+    attempt = f", attempt {args.attempt}" if args.attempt else ""
+    names = sorted({log.name for log in there})
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean: doflow logs {near[0]}" if near and near[0] != name else "doflow logs lists what there is"
+    return UsageError(f"run {run.name} has no log of{what} {name}{attempt} (there are: {', '.join(names) or 'none'})", hint)
+
+
+def _list(run: Run, found: list[Log], as_json: bool) -> int:
+    if as_json:
+        rows = [
+            {
+                "step": log.name, "attempt": log.attempt, "role": log.role or "step", "err": log.err, "bytes": log.size,
+                "changed": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(log.changed)), "path": str(log.path),
+            }
+            for log in found
+        ]  # fmt: skip
+        say_json({"run": run.name, "logs": rows})
+        return 0
+    shown = [log for log in found if log.size or not log.err]
+    if not shown:
+        say(f"{run.name} has no logs on this machine")
+        return 0
+    head = ("STEP", "ATTEMPT", "", "BYTES", "CHANGED", "FILE")
+    table([head, *(_cells(log) for log in shown)])
+    say(f"\ndoflow logs {shown[-1].name} prints one")
+    return 0
+
+
+def _cells(log: Log) -> tuple[str, ...]:
+    kind = " ".join(word for word in (log.role, "stderr" if log.err else "") if word)
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(log.changed))
+    return (log.name, str(log.attempt), kind, f"{log.size:,}", when, log.path.name)
+
+
+def _texts(path: Path, going: Callable[[], bool]) -> Iterator[str]:
+    """The file piece by piece, cleaned; ends at its end once nobody is `going` on."""
+    from doflow.words import clean
+
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    kept = ""
+    with os.fdopen(_open(path), "rb") as stream:
+        while True:
+            alive = going()
+            data = stream.read(_CHUNK)
+            text = kept + decoder.decode(data, final=not data and not alive)
+            kept = "\r" if text.endswith("\r") and (data or alive) else ""  # it may be the first half of a line's end
+            if text := text[: len(text) - len(kept)]:
+                yield clean(text)
+            if not data and not alive:
+                return
+            if not data:
+                time.sleep(0.1)
+
+
+def _open(path: Path) -> int:
+    """Agents write beside these files: a link or a pipe put in their place is not followed."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise WorldError(f"{path} is not a regular file", f"ls -l '{path}'")
+    return fd

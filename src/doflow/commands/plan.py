@@ -1,0 +1,159 @@
+"""`doflow plan`: what would run now, in order, and why; or the very prompt that would be sent. Nothing is run or written."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from doflow import intake, outlook, runs, tasks
+from doflow import plan as plans
+from doflow.commands import say, say_json, table, warn
+from doflow.desk import Desk
+from doflow.errors import DoflowError, UsageError
+from doflow.outlook import Line
+from doflow.repo import look
+from doflow.session import Work
+from doflow.world import World
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+ABOUT = "What would run now, and why, in order. Nothing is run, nothing is written."
+EXAMPLES = """\
+  doflow plan                       the run of this branch
+  doflow plan tiny --goal "…"       a run that has not begun
+  doflow plan tiny --prompt plan    exactly what the agent of `plan` would be told"""
+
+_SUMS = (("runs", "to run"), ("may run", "perhaps"), ("pauses", "to wait for you"), ("up to date", "up to date"))
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("flow", nargs="?", default="", help="the flow (default: that of the run)")
+    parser.add_argument("--run", default="", help="the run that is meant: its name or number")
+    parser.add_argument("--goal", default=None, help="what to build, as for doit FLOW")
+    parser.add_argument("--prompt", default="", metavar="STEP", help="print the prompt of this step, and nothing else")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def plan(args: Namespace) -> int:
+    desk = Desk()
+    work = _work(desk, args)
+    world = work.world
+    if args.prompt:
+        return _prompt(work, args.prompt)
+    lines = outlook.of(world)
+    stops = _stops(desk, world)
+    if args.json:
+        return _json(world, lines, stops)
+    new = " (a new run)" if world.run.fresh and not outlook.away(world) else ""
+    say(f"{world.flow.name}: {world.run.name}{new}, branch {world.run.branch}")
+    table([("", "STEP", "WHO", "WHY"), *(_cells(line, world) for line in lines)], "  ")
+    for name in [line.name for line in lines if line.role == "step"]:
+        _say_routes(name, world)
+    found = [_verdict(line) for line in lines]
+    counts = [f"{found.count(word)} {words}" for word, words in _SUMS if word in found]
+    say(", ".join(counts) if set(found) != {"up to date"} else "nothing to run: everything is up to date")
+    for words in stops:
+        say(f"but first: {words}")
+    return 0
+
+
+def _work(desk: Desk, args: Namespace) -> Work:
+    """The run that `doit FLOW` with these words would mean."""
+    opened = desk.session.project
+    if not args.flow:
+        run = desk.run(args.run)
+        return desk.work(run)
+    if args.flow not in opened.about:
+        import difflib
+
+        broken = opened.broken.get(args.flow)
+        near = difflib.get_close_matches(args.flow, opened.about, 1)
+        hint = f"did you mean {near[0]}?" if near else f"flows: {', '.join(opened.about)}"
+        raise UsageError(broken or f"there is no flow {args.flow}", "" if broken else hint)
+    known = desk.runs()
+    done = frozenset(run.name for run in known if run.flow == args.flow and tasks.finished(desk.session, run))
+    wish = runs.Wish(args.goal, args.run)
+    runs.choose(known, args.flow, wish, look.find(str(desk.root)).branch, done)
+    return tasks.open_work(desk.session, args.flow, {"goal": args.goal, "run": args.run})
+
+
+def _stops(desk: Desk, world: World) -> list[str]:
+    """What would keep the run from beginning."""
+    found = [words for name, words in desk.session.project.broken.items() if name in (world.flow.name, "doflow.yaml")]
+    try:
+        intake.preflight(world)
+    except DoflowError as error:
+        found.append(str(error))
+    missing = [param for param in world.flow.params if param.required and not world.params.get(param.name)]
+    return found + [f'--{param.name}="…" is needed: {param.about or "what to build"}' for param in missing]
+
+
+def _verdict(line: Line) -> str:
+    """In one word: runs, may run, pauses, up to date."""
+    if line.state in ("done", "edited"):
+        return "may run" if line.maybe else "up to date"
+    if line.role in ("gate", "clarify", "route"):
+        return "pauses"
+    if line.state == "stale" and line.edited:
+        return "pauses"
+    return "may run" if line.maybe else "runs"
+
+
+def _why(line: Line) -> str:
+    words = "; ".join(line.reasons)
+    if line.maybe:
+        words = f"{words}, {line.maybe}" if words else line.maybe
+    if line.state == "stale" and line.edited:
+        words += f"; but {', '.join(line.edited)} carries an edit by hand"
+    if line.state == "edited":
+        words = words or f"edited by hand: {', '.join(line.edited)} is kept"
+    return "; ".join([words, *line.remarks] if words else line.remarks)
+
+
+def _cells(line: Line, world: World) -> tuple[str, ...]:
+    return (_verdict(line), line.name, _agent(line, world), _why(line))
+
+
+def _agent(line: Line, world: World) -> str:
+    step = world.flow.step(line.step)
+    if step is None or line.role in ("gate", "clarify", "route"):
+        return "you" if line.role != "route" else ""
+    return "command" if step.kind == "shell" else world.agent_of(step)
+
+
+def _say_routes(name: str, world: World) -> None:
+    step = world.flow.step(name)
+    for rule in step.routes if step and not plans.rule(step, world.book.markers.get(name, "")) else ():
+        say(f"  {name} says `{rule.when}`: {', '.join(rule.then) or f'pause: {rule.pause}'}")
+
+
+def _json(world: World, lines: tuple[Line, ...], stops: list[str]) -> int:
+    steps: list[dict[str, Any]] = [
+        {
+            "step": line.name, "role": line.role, "verdict": _verdict(line), "state": line.state, "agent": _agent(line, world),
+            "reasons": list(line.reasons), "maybe": line.maybe, "remarks": list(line.remarks), "edited": list(line.edited),
+        }
+        for line in lines
+    ]  # fmt: skip
+    about = {"run": world.run.name, "flow": world.flow.name, "new": world.run.fresh and not outlook.away(world)}
+    say_json({**about, "branch": world.run.branch, "goal": world.run.goal, "steps": steps, "stops": stops})
+    return 0
+
+
+def _prompt(work: Work, said: str) -> int:
+    """The prompt byte by byte on stdout, its size on stderr."""
+    from doflow import calling, imagining
+
+    world = imagining.begun(work.world)
+    name, _, number = said.removeprefix(f"{world.flow.name}:").partition(":")
+    job = imagining.job(world, Desk.step(work, name), number)
+    for path in job.key.missing:
+        warn(f"note: {path} does not exist yet; what stands in it will be part of the prompt")
+    text = calling.prompt(job, world)
+    data = text.encode("utf-8", "surrogateescape")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    warn(f"{len(data):,} bytes, about {len(data) // 4:,} tokens, for {world.agent_of(job.step)}")
+    return 0

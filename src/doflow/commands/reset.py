@@ -1,0 +1,108 @@
+"""`doflow reset`: a step, and what follows it, counts as not done. Artifacts stay; the next run revises them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from doflow import deciding, judge
+from doflow.errors import UsageError
+from doflow.lock import Artifact
+from doflow.model import Step
+from doflow.session import Work
+from doflow.world import World
+
+ABOUT = "forget that a step (and what follows it) is done; its files stay, and the next run revises them"
+EXAMPLES = """\
+  doflow reset plan               the plan and all that comes after it
+  doflow reset implement:2        from phase 2 on
+  doflow reset --yes              the whole run, without asking
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("step", nargs="?", default="", metavar="STEP", help="the step, or a phase (implement:2); default: all")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    deciding.options(parser)
+
+
+def reset(args: argparse.Namespace) -> int:
+    with deciding.opened(args.run) as (desk, work):
+        world = work.world
+        first, phase = _meant(work, args.step)
+        steps = _following(first.id, world) if first else tuple(step.id for step in world.flow.steps)
+        names = _names(steps, first, phase, world)
+        if not names and not any(name in world.book.approvals for name in steps):
+            what = f"{args.step} and what follows it" if first else f"run {world.run.name}"
+            told = f"nothing of {what} is done: there is nothing to forget"
+            return deciding.tell(args, told, run=world.run.name, forgotten=[], commit="")
+        if not args.yes:
+            _agreed(names, args.step, world)
+        desk.session.begin(work)
+        _forget(names, steps, world)
+        deciding.unremember(world, (*steps, *names))
+        what = args.step or "everything"
+        commit = deciding.kept(work, f"Forget {what}", (), first.id if first else "")
+        deciding.closed(work, f"{what} was reset")
+        told = f"{', '.join(names) or what}: not done any more; every file stays as it is\ngo on with: {deciding.onward(world)}"
+        return deciding.tell(args, told, run=world.run.name, forgotten=list(names), commit=commit)
+
+
+def _meant(work: Work, said: str) -> tuple[Step | None, str]:
+    """The step and the phase that are named; no step = the whole run."""
+    if not said:
+        return None, ""
+    bare = said.removeprefix(f"{work.world.flow.name}:")
+    name, _, phase = bare.partition(":")
+    step = deciding.named(work, name)
+    if phase:
+        known = [found.number for found, _ in judge.phase_keys(step, work.world)] if step.kind == "implement" else []
+        if phase not in known and f"{step.id}:{phase}" not in work.world.book.steps:
+            raise UsageError(f"{step.id} has no phase {phase} (it has: {', '.join(known) or 'none'})", "doflow status")
+    return step, phase
+
+
+def _following(name: str, world: World) -> tuple[str, ...]:
+    """The step and every active step that comes after it, directly or not."""
+    found = {name}
+    for other in world.order():
+        if found.intersection(world.before(other)):
+            found.add(other)
+    return tuple(step.id for step in world.flow.steps if step.id in found)
+
+
+def _names(steps: tuple[str, ...], first: Step | None, phase: str, world: World) -> tuple[str, ...]:
+    """What is written down of these steps and their phases."""
+    book = world.book
+    known = dict.fromkeys((*book.steps, *book.returned, *book.begun))
+    spared: set[str] = set()
+    if first is not None and phase:
+        numbers = [found.number for found, _ in judge.phase_keys(first, world)]
+        spared = {f"{first.id}:{number}" for number in numbers[: numbers.index(phase) if phase in numbers else None]}
+    return tuple(name for name in known if name.partition(":")[0] in steps and name not in spared)
+
+
+def _forget(names: tuple[str, ...], steps: tuple[str, ...], world: World) -> None:
+    book = world.book
+    for name in names:
+        step, _, phase = name.partition(":")
+        for path, digest in book.returned.get(name, {}).get("files", {}).items():
+            if digest and digest == world.digest(path):
+                book.artifacts.setdefault(path, Artifact(digest, "agent", name))
+        world.ledger.add("reset", step=step, **({"phase": phase} if phase else {}))
+        world.drop(name)
+    for name in steps:
+        book.approvals.pop(name, None)
+        found = world.flow.step(name)
+        if found is not None and found.routes:
+            book.variant = ""
+
+
+def _agreed(names: tuple[str, ...], said: str, world: World) -> None:
+    command = " ".join(word for word in ("doflow reset", said, f"--run={world.run.name} --yes") if word)
+    if not sys.stdin.isatty():
+        raise UsageError(f"this would forget {', '.join(names)} of run {world.run.name}", f"to do it: {command}")
+    sys.stdout.write(f"Forget {', '.join(names)} of run {world.run.name}? The files stay. [y/N] ")
+    sys.stdout.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was forgotten", f"to do it without being asked: {command}")

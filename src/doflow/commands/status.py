@@ -1,0 +1,198 @@
+"""`doflow status`: every run at a glance, or one run step by step. Reads only, also while a run works."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from doflow import holder, project, runs
+from doflow.commands import say, say_json, table, warn
+from doflow.errors import DoflowError
+from doflow.repo import look
+from doflow.runs import Run
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from doflow.outlook import Line
+    from doflow.world import World
+
+ABOUT = "What each run has done, and what it waits for; with RUN, step by step. Nothing is written."
+EXAMPLES = """\
+  doflow status            every run of this project
+  doflow status 1          the steps of run 001-…
+  doflow status --json     the same for programs"""
+
+_ENDED = {
+    "pipeline_complete": "completed", "paused": "paused", "gate": "awaiting-approval",
+    "clarification": "awaiting-approval", "rate_limited": "rate-limited", "error": "failed",
+}  # fmt: skip
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("run", nargs="?", default="", help="one run: its name or number")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def status(args: Namespace) -> int:
+    root = project.find()
+    working = _working(root)
+    if args.run:
+        return _one(root, args.run, working, args.json)
+    opened = project.open_(root, os.environ)
+    for words in opened.broken.values():
+        warn(words)
+    known = runs.known(root, opened.detail["settings"]["layout"])
+    rows = [_row(root, run, working) for run in known]
+    if args.json:
+        say_json({"project": str(root), "holder": working, "runs": rows})
+    elif rows:
+        _tell(rows, working)
+    else:
+        flows = ", ".join(opened.about)
+        say(f'no run here yet. Start one: doit FLOW --goal="…"   (flows: {flows})')
+    return 0
+
+
+def _working(root: Path) -> dict[str, Any] | None:
+    """Who holds the run lock now, as far as it is known."""
+    if not holder.held(root):
+        return None
+    try:
+        return dict(json.loads((root / ".doflow" / "holder.json").read_text()))
+    except (OSError, ValueError):
+        return {"pid": None, "since": "", "command": holder.who(root).strip(" ()")}
+
+
+def _row(root: Path, run: Run, working: Mapping[str, Any] | None) -> dict[str, Any]:
+    """One line of the table. A finished run is believed; anything else is looked at."""
+    state = _projected(root, run)
+    waits = command = ""
+    if state.get("status") != "completed":
+        try:
+            state, waits, command = _looked(root, run, state, working)
+        except DoflowError as error:
+            waits, command = error.message, error.hint
+    return {
+        "run": run.name, "flow": run.flow, "status": state.get("status", "active"),
+        "died": state.get("died", False), "completed": len(state.get("completed", ())),
+        "steps": len(state.get("pipeline", ())), "branch": run.branch, "goal": run.goal, "dir": run.dir,
+        "current": run.branch == look.find(str(root)).branch, "waits": waits, "next": command,
+    }  # fmt: skip
+
+
+def _projected(root: Path, run: Run) -> dict[str, Any]:
+    try:
+        found = json.loads((root / ".doflow" / "runs" / run.name / "pipeline-state.json").read_bytes())
+        return found if isinstance(found, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _looked(root: Path, run: Run, state: dict[str, Any], working: Any) -> tuple[dict[str, Any], str, str]:
+    from doflow import outlook
+    from doflow.desk import Desk
+
+    world = Desk(root).work(run).world
+    lines = outlook.of(world, bool(working))
+    state = state or _derived(world, lines)
+    state = _alive(state, working)
+    advice = outlook.advice(world, lines, bool(working))
+    if state["died"]:
+        return state, "the process that worked on it died", advice.command or outlook.command(world)
+    return state, advice.waits, advice.command
+
+
+def _derived(world: World, lines: tuple[Line, ...]) -> dict[str, Any]:
+    """No pipeline-state.json (a clone, a lost folder): the book knows as much."""
+    from doflow.projection import Projection
+
+    values = Projection(world).values()
+    last = world.book.last
+    if all(line.state == "done" for line in lines):
+        values["status"] = "completed"
+    elif not last:
+        values |= {"status": "paused", "pauseReason": "not worked on here yet"}
+    else:
+        values["status"] = _ENDED.get(last["event"], "active")
+    return values
+
+
+def _alive(state: Mapping[str, Any], working: Mapping[str, Any] | None) -> dict[str, Any]:
+    """`active` with nobody at work on it means: it died."""
+    busy = working is not None and str(state.get("updated", "")) >= str(working.get("since", ""))
+    return {**state, "died": state.get("status") == "active" and not busy}
+
+
+def _tell(rows: list[dict[str, Any]], working: Mapping[str, Any] | None) -> None:
+    head = ("", "RUN", "FLOW", "STATUS", "DONE", "BRANCH", "GOAL")
+    table([head, *(_cells(row) for row in rows)])
+    for row in rows:
+        if row["waits"]:
+            say(f"\n{row['run']}: {row['waits']}")
+        if row["next"]:
+            say(f"  next: {row['next']}")
+    if working is not None:
+        say(f"\nworking now: {_who(working)}")
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    word = "died" if row["died"] else row["status"]
+    done = f"{row['completed']}/{row['steps']}" if row["steps"] else "?"
+    goal = runs.shorten(row["goal"], 50)
+    return ("*" if row["current"] else "", row["run"], row["flow"], word, done, row["branch"], goal)
+
+
+def _who(working: Mapping[str, Any]) -> str:
+    if working["pid"] is None:
+        return str(working["command"]) or "somebody holds the run lock"
+    return f"pid {working['pid']} since {working['since']}: {working['command']}"
+
+
+def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool) -> int:
+    from doflow import outlook
+    from doflow.desk import Desk
+
+    desk = Desk(root)
+    run = desk.run(name)
+    world = desk.work(run).world
+    lines = outlook.of(world, working is not None)
+    state = _alive(_projected(root, run) or _derived(world, lines), working)
+    commits = outlook.commits(world)
+    advice = outlook.advice(world, lines, working is not None)
+    if state["died"]:
+        advice = outlook.Advice("the process that worked on it died; what is done stays done", outlook.command(world))
+    if as_json:
+        extra = {"dir": run.dir, "holder": working, "waits": advice.waits, "next": advice.command}
+        say_json({**state, **extra, "steps": [_plain(line, commits) for line in lines]})
+        return 0
+    since = " (changed since)" if state["status"] == "completed" and advice.command else ""
+    word = "died" if state["died"] else f"{state['status']}{since}"
+    say(f"{run.name}: {run.flow}, {word}, branch {run.branch}, {run.dir}/")
+    say(f"goal: {runs.shorten(run.goal, 200)}")
+    if outlook.away(world):
+        say(f"its files are on branch {run.branch}, which is not checked out; this is what is recorded:")
+    table([_step_cells(line, commits) for line in lines], "  ")
+    if advice.waits:
+        say(f"waits: {advice.waits}")
+    say(f"next: {advice.command}" if advice.command else "nothing to do" if not advice.waits else "")
+    if working is not None:
+        say(f"working now: {_who(working)}")
+    return 0
+
+
+def _plain(line: Line, commits: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "step": line.name, "role": line.role, "state": line.state, "reasons": list(line.reasons),
+        "remarks": list(line.remarks), "edited": list(line.edited), "author": line.author,
+        "commit": commits.get(line.name, ""), "maybe": line.maybe,
+    }  # fmt: skip
+
+
+def _step_cells(line: Line, commits: Mapping[str, str]) -> tuple[str, ...]:
+    words = "; ".join(line.reasons) or (f"may run, {line.maybe}" if line.maybe else "")
+    edits = f"edited by hand: {', '.join(line.edited)}" if line.state == "edited" else ""
+    return (line.state, line.name, line.author, commits.get(line.name, "")[:7], words or edits)

@@ -1,0 +1,115 @@
+"""`doflow validate`: every problem of the settings and of every flow, each with file, line and column."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from doflow import load, plan, project, settings
+from doflow.agents import registry
+from doflow.commands import say, say_json
+from doflow.errors import FlowError, Problem, UsageError
+from doflow.model import Flow, Settings
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+ABOUT = "Check doflow.yaml and every flow, the project's own and the packaged ones. Exit 1 if anything is wrong."
+EXAMPLES = """\
+  doflow validate                     everything
+  doflow validate feature             one flow
+  doflow validate drafts/new.yaml     a file that is not in flows/ yet"""
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("what", nargs="*", metavar="FLOW|FILE", help="flows or files (default: all)")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def validate(args: Namespace) -> int:
+    root = project.find()
+    problems: list[Problem] = []
+    chosen = _settings(root, problems, not args.what)
+    flows = _named(root, args.what, chosen, problems) if args.what else _all(root, chosen, problems)
+    for flow in flows:
+        plan.build(flow, chosen)
+        problems += _agents(flow, chosen)
+    problems = list({str(problem): problem for problem in problems}.values())
+    if args.json:
+        found = [{name: getattr(problem, name) for name in Problem.__slots__} for problem in problems]
+        say_json({"ok": not problems, "flows": [_plain(flow) for flow in flows], "problems": found})
+    else:
+        _tell(root, flows, problems)
+    return 1 if problems else 0
+
+
+def _settings(root: Path, problems: list[Problem], wanted: bool) -> Settings:
+    try:
+        return settings.load(root, os.environ)
+    except FlowError as error:
+        if wanted:
+            problems.extend(error.problems)
+        return settings.load(Path(os.devnull), {})
+
+
+def _all(root: Path, chosen: Settings, problems: list[Problem]) -> list[Flow]:
+    found = load.catalogue(root, chosen.command_variant)
+    for error in found.broken.values():
+        problems.extend(error.problems)
+    return list(found.flows.values())
+
+
+def _named(root: Path, words: list[str], chosen: Settings, problems: list[Problem]) -> list[Flow]:
+    found = load.catalogue(root, chosen.command_variant)
+    flows = []
+    for word in words:
+        try:
+            if word in found.flows:
+                flows.append(found.flows[word])
+            elif word in found.broken:
+                problems.extend(found.broken[word].problems)
+            elif os.path.basename(word) == "doflow.yaml":
+                settings.load(Path(os.path.abspath(word)).parent, os.environ)
+            elif word.endswith((".yaml", ".yml")) or os.sep in word:
+                flows.append(load.flow_file(Path(word), root, chosen.command_variant))
+            else:
+                raise _unknown(word, [*found.flows, *found.broken])
+        except FlowError as error:
+            problems.extend(error.problems)
+    return flows
+
+
+def _unknown(word: str, known: list[str]) -> UsageError:
+    import difflib
+
+    near = difflib.get_close_matches(word, known, 1)
+    return UsageError(f"there is no flow {word}", f"did you mean {near[0]}?" if near else f"flows: {', '.join(known)}")
+
+
+def _agents(flow: Flow, chosen: Settings) -> list[Problem]:
+    """A step may ask for an agent that no profile describes: better said now than when its turn comes."""
+    names = [profile.name for profile in chosen.agents]
+    return [
+        Problem(
+            step.origin.file, step.origin.line, step.origin.column,
+            f"step {step.id} wants the agent {step.agent!r}, which doflow.yaml does not have",
+            f"agents: {', '.join(names)}; add it below `agents:` in doflow.yaml",
+        )
+        for step in flow.steps
+        if step.agent and step.agent not in names and step.agent not in registry.KNOWN
+    ]  # fmt: skip
+
+
+def _plain(flow: Flow) -> dict[str, object]:
+    return {"flow": flow.name, "file": flow.file, "packaged": flow.packaged, "steps": len(flow.steps)}
+
+
+def _tell(root: Path, flows: list[Flow], problems: list[Problem]) -> None:
+    for flow in flows:
+        place = "packaged" if flow.packaged else os.path.relpath(flow.file, root)
+        say(f"ok  {flow.name}  ({place}, {len(flow.steps)} steps)")
+    for problem in problems:
+        say(str(problem))
+    if problems:
+        say(f"{len(problems)} problem{'s' if len(problems) > 1 else ''}")

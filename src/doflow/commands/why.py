@@ -1,0 +1,172 @@
+"""`doflow why STEP`: the reason in words why a step is, or is not, up to date, and who wrote what it rests on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from doflow import holder, judge, outlook, runs
+from doflow.commands import say, say_json
+from doflow.desk import Desk
+from doflow.errors import UsageError
+from doflow.model import Step
+from doflow.outlook import Line
+from doflow.session import Work
+from doflow.world import World
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+ABOUT = "Why a step is, or is not, up to date: the reasons in words. Nothing is run, nothing is written."
+EXAMPLES = """\
+  doflow why plan           a step of the run of this branch
+  doflow why implement:2    one phase
+  doflow why plan.gate      a pause
+  doflow why tiny:plan --run 3"""
+
+_STATES = {
+    "done": "up to date", "edited": "up to date; edited by hand", "stale": "stale", "running": "running now",
+    "next": "not done yet; its turn has come", "waiting": "not done yet; it waits for steps before it",
+    "asks": "waits for you",
+}  # fmt: skip
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("step", help="a step, a phase (implement:2) or a pause (plan.gate)")
+    parser.add_argument("--run", default="", help="the run that is meant: its name or number")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def why(args: Namespace) -> int:
+    desk = Desk()
+    flow, name = _split(desk, args.step, args.run)
+    work = desk.work(desk.run(args.run, flow))
+    lines = [line for line in outlook.of(work.world, holder.held(desk.root)) if _meant(line, name)]
+    if not lines:
+        lines = [_idle(work, name)]
+    if args.json:
+        say_json(_plain(work.world, name, lines))
+        return 0
+    for line in lines:
+        _tell(line, work.world)
+    _files(lines[0], work.world)
+    return 0
+
+
+def _split(desk: Desk, said: str, run: str) -> tuple[str, str]:
+    """`tiny:plan` names the flow too; `implement:2` does not."""
+    first, colon, rest = said.partition(":")
+    flows = desk.session.project.about
+    if colon and first in flows and (not rest.isdigit() or desk.run(run).flow == first):
+        return first, rest
+    return "", said
+
+
+def _meant(line: Line, name: str) -> bool:
+    """A step means itself and its phases; anything else only itself."""
+    return line.name == name or (line.role == "phase" and line.step == name)
+
+
+def _idle(work: Work, name: str) -> Line:
+    """Known to the flow, but nothing to say or to do: a pause that is passed, a step that no route named."""
+    bare = name.partition(":")[0].partition(".")[0]
+    step = Desk.step(work, bare)
+    world = work.world
+    if ":" in name:
+        raise UsageError(f"{world.path(step.phases or 'tasks.md')} has no phase {name.partition(':')[2]}", f"doflow why {bare}")
+    known = [node.name.removeprefix(f"{world.flow.name}:") for node in world.plan.nodes]
+    if name not in known:
+        near = ", ".join(other for other in known if other.startswith(bare))
+        raise UsageError(f"{world.flow.name} has no {name} (there are: {near})", f"doflow why {bare}")
+    if "." in name:
+        words = {"clarify": "no question is open", "route": f"{bare} has given no marker yet"}[name.rpartition(".")[2]]
+        return Line(name, "clarify", step.id, remarks=(words,))
+    return Line(name, "step", step.id, "waiting", (f"no route of this run leads to {name}",))
+
+
+def _tell(line: Line, world: World) -> None:
+    say(f"{line.name} ({world.flow.name}, run {world.run.name}): {_words(line)}")
+    for words in line.reasons:
+        say(f"  because {words}" if line.role in ("step", "phase", "phases") else f"  {words}")
+    if line.maybe:
+        say(f"  may run, {line.maybe}")
+    for words in line.remarks:
+        say(f"  note: {words}")
+    if line.role == "gate" and line.state == "done":
+        say(f"  approved by {_approval(line.step, world)}")
+    if line.role == "route" and line.state == "done":
+        say(f"  its marker is `{line.author}`")
+    if any("was" in words and "now" in words for words in line.remarks):
+        say(f"  (shown, not redone; doit {world.flow.name} --force={line.step} redoes it)")
+
+
+def _words(line: Line) -> str:
+    return "passed" if line.role in ("gate", "clarify", "route") and line.state == "done" else _STATES[line.state]
+
+
+def _approval(step: str, world: World) -> str:
+    held = world.book.approvals.get(step)
+    if held is None:
+        return "auto_approve"
+    note = f": {held.note}" if held.note else ""
+    return f"{held.by or 'a person'} at {held.at}{note}"
+
+
+def _files(line: Line, world: World) -> None:
+    step = world.flow.step(line.step)
+    if step is None or line.role not in ("step", "phase", "phases"):
+        return
+    for made in _makes(step, world):
+        by = f"by {made['author']}" if made["author"] else "not there" if not made["digest"] else "of unknown origin"
+        say(f"  makes {made['path']}: {by}{', edited since' if made['edited'] else ''}")
+    for read in _reads(line, step, world):
+        by = f"by {read['author']}" if read["author"] else "by nobody yet" if not read["digest"] else "of the project"
+        say(f"  reads {read['path']}: {by}{', changed since' if read['changed'] else ''}")
+    record = world.book.steps.get(line.name)
+    if record is not None:
+        commit = outlook.commits(world).get(line.name, "")[:7]
+        say(f"  last done {record.at or 'at a time nobody wrote down'}{f', commit {commit}' if commit else ''}")
+    if line.state in ("stale", "next"):
+        say(f"  next: {outlook.command(world)}")
+
+
+def _makes(step: Step, world: World) -> list[dict[str, Any]]:
+    found = []
+    for said in step.makes:
+        path = world.path(said)
+        held = world.book.artifacts.get(path)
+        now = world.digest(path)
+        edited = bool(now) and held is not None and held.digest != now
+        found.append({"path": path, "digest": now, "author": held.author if held else "", "edited": edited})
+    return found
+
+
+def _reads(line: Line, step: Step, world: World) -> list[dict[str, Any]]:
+    """What it reads, whose it is, and whether it is another than the last time."""
+    record = world.book.steps.get(line.name)
+    found = []
+    for path, now in world.key(step).reads.items():
+        bare = path.partition("#")[0]
+        held = world.book.artifacts.get(bare)
+        author = "person" if held and judge.carried(bare, world) else held.author if held else ""
+        author = author or ("the goal" if bare == f"{world.run.dir}/input.md" else "")
+        changed = record is not None and line.role == "step" and record.reads.get(path, "") != now
+        found.append({"path": path, "digest": now, "author": author, "changed": changed})
+    return found
+
+
+def _plain(world: World, name: str, lines: list[Line]) -> dict[str, Any]:
+    line = lines[0]
+    step = world.flow.step(line.step)
+    work = step is not None and line.role in ("step", "phase", "phases")
+    commits = outlook.commits(world)
+    entries = [
+        {
+            "step": each.name, "role": each.role, "state": each.state, "fresh": not each.reasons, "maybe": each.maybe,
+            "reasons": list(each.reasons), "remarks": list(each.remarks), "edited": list(each.edited), "author": each.author,
+            "commit": commits.get(each.name, ""), "at": record.at if (record := world.book.steps.get(each.name)) else "",
+        }
+        for each in lines
+    ]  # fmt: skip
+    about: dict[str, Any] = {"run": world.run.name, "flow": world.flow.name, "goal": runs.shorten(world.run.goal)}
+    files = {"makes": _makes(step, world), "reads": _reads(line, step, world)} if work and step else {}
+    return {**about, **entries[0], "step": name, **files, "parts": entries}

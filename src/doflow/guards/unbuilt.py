@@ -1,0 +1,48 @@
+"""What a flow or the settings may say and this version cannot do yet: refused before a run begins, never passed over.
+
+A review that does not happen must not look like one that went well, nor a limit that nobody keeps like one that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from doflow.errors import UsageError
+from doflow.model import Budget, Flow, Settings, Step
+
+_KINDS = {"flow": "sub-flows"}
+
+
+def refuse(flow: Flow, settings: Settings) -> None:
+    """Raises with everything that is asked for in vain."""
+    found = [
+        f"{step.origin.file}:{step.origin.line}:{step.origin.column}: step {step.id}: {words}"
+        for step in flow.steps
+        for words in _of_step(step)
+    ]
+    found += [f"doflow.yaml: {words}" for words in _of_settings(settings)]
+    if found:
+        raise UsageError("\n".join(found), "this version of doflow cannot do that yet: leave it out, then run again")
+
+
+def _of_step(step: Step) -> Iterator[str]:
+    if step.kind in _KINDS:
+        yield f"`kind: {step.kind}`: {_KINDS[step.kind]} are not there yet"
+    if step.foreach:
+        yield "`foreach`: a step cannot be done once per item yet"
+    if step.via == "tmux" or step.judge:
+        yield "`via: tmux`, `judge`: agents cannot work in a tmux pane yet"
+    if step.machine:
+        yield "`machine`: the order of sub-agents is not enforced yet"
+    if step.budget != Budget():
+        yield "`budget`: nobody would keep it yet"
+
+
+def _of_settings(settings: Settings) -> Iterator[str]:
+    if settings.budget != Budget():
+        yield "`budget`: nobody would keep it yet"
+    if settings.verify:
+        yield "`git.verify`: commits cannot be shown to the project's hooks yet"
+    for profile in settings.agents:
+        if profile.sandbox:
+            yield f"`agents.{profile.name}.sandbox`: agents do not run in a sandbox yet"

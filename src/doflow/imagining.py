@@ -1,0 +1,73 @@
+"""A run as it would be once it has begun, without beginning it: for looking at what would be sent."""
+
+from __future__ import annotations
+
+import hashlib
+
+from doflow import judge, outlook
+from doflow.errors import UsageError
+from doflow.job import Job
+from doflow.keys import Place
+from doflow.kinds import agent, shell
+from doflow.model import Step
+from doflow.world import World
+
+
+class _Place(Place):
+    """Where `input.md` already holds the goal."""
+
+    __slots__ = ("input",)
+
+    def text(self, path: str) -> str | None:
+        return self.input[1] if path == self.input[0] else super().text(path)
+
+    input: tuple[str, str]
+
+
+class _Begun(World):
+    def digest(self, path: str) -> str:
+        if path == f"{self.run.dir}/input.md":
+            return hashlib.sha256(self._goal().encode("utf-8", "surrogateescape")).hexdigest()
+        return super().digest(path)
+
+    @property
+    def place(self) -> Place:
+        real = super().place
+        imagined = _Place(real.root, real.run_dir, real.boxed, self.digest)
+        object.__setattr__(imagined, "input", (f"{self.run.dir}/input.md", self._goal()))
+        return imagined
+
+    def _goal(self) -> str:
+        return f"{self.run.goal}\n"
+
+
+def begun(world: World) -> World:
+    """The same world if its run is there; else one in which it has just begun."""
+    if not world.run.fresh or not world.run.goal or outlook.away(world):
+        return world
+    return _Begun(**{name: getattr(world, name) for name in World.__dataclass_fields__})
+
+
+def job(world: World, step: Step, number: str) -> Job:
+    """What would be handed to the agent for this step, or for this phase of it."""
+    if step.kind == "implement":
+        return _phase(step, number, world)
+    if step.kind == "gate" or (step.kind == "shell" and not step.repair):
+        what = "asks a person" if step.kind == "gate" else f"runs a command: {' '.join(step.run) or step.shell}"
+        raise UsageError(f"{step.id} has no prompt: it {what}", "doflow plan lists who does each step")
+    return shell.job(step, world) if step.kind == "shell" else agent.job(step, world)
+
+
+def _phase(step: Step, number: str, world: World) -> Job:
+    """The phase that is named; else the first that is not done; else the first."""
+    path = world.path(step.phases)
+    if not world.digest(path):
+        raise UsageError(f"{step.id} has no prompt yet: its phases stand in {path}, which does not exist", "doflow plan")
+    keyed = judge.phase_keys(step, world)
+    open_ = [phase.number for phase, key in keyed if not judge.of_phase(step, phase, key, world).fresh]
+    wanted = number or (open_ or [keyed[0][0].number])[0]
+    for place, (phase, key) in enumerate(keyed):
+        if phase.number == wanted:
+            return Job(step, key, (), step.writes, phase, last=place == len(keyed) - 1)
+    there = ", ".join(phase.number for phase, _ in keyed)
+    raise UsageError(f"{path} has no phase {wanted} (it has: {there})", f"doflow plan --prompt {step.id}:{keyed[0][0].number}")

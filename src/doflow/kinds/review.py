@@ -1,0 +1,234 @@
+"""A review: personas answer side by side, a fixer works through what they found, rounds go on until it converges.
+
+Every answer is in the ledger as soon as it is given, every round of fixes is a commit: killed anywhere, a review goes on
+where it was. No verdict, no persona, nobody who answered: never a pass.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from doflow import book as books
+from doflow import calling, files, findings, frame, keys, process, render, reviewing
+from doflow.findings import Answer, Finding
+from doflow.guards.fence import Fence
+from doflow.job import Job
+from doflow.kinds import review_command
+from doflow.lock import Artifact
+from doflow.model import Outcome, Status, Step
+from doflow.reviewing import Progress
+from doflow.sections import Phase
+from doflow.settle import settle
+from doflow.world import World
+
+_AT_ONCE = 4
+
+
+def run(step: Step, world: World, fence: Fence) -> Outcome:
+    job = Job(step, world.key(step), (), ())
+    outcome = _missing(job, world)
+    if outcome is None:
+        world.ledger.add("step_starting", step=step.id, attempt=1, key=job.key.key)
+        by_command = (step.mode or world.settings.review_mode) == "command"
+        outcome = review_command.run(job, world) if by_command else _rounds(job, world, fence)
+    if outcome.ok:
+        outcome = _done(step, world, outcome)
+    if not outcome.ok:
+        frame.told(job, world, outcome)
+    return outcome
+
+
+def _missing(job: Job, world: World) -> Outcome | None:
+    if job.key.missing:
+        names = ", ".join(job.key.missing)
+        return Outcome(Status.FAILED, f"{job.name} reviews {names}, which does not exist", f"doflow why {job.name}")
+    if not job.step.personas:
+        return Outcome(Status.FAILED, f"{job.name} has no persona: nobody would review", "name some: personas: [critical]")
+    return None
+
+
+def _rounds(job: Job, world: World, fence: Fence) -> Outcome:
+    step = job.step
+    depth, most = _depth(step, world)
+    now = reviewing.replay(step.id, world.book.reviews.get(step.id, []), material(step, world))
+    if now is None:
+        now = Progress(1, material(step, world))
+        _hear(world, "review_started", step=step.id, of=now.of, depth=depth)
+    while True:
+        now, trouble = _round(job, now, world, fence)
+        if trouble is not None:
+            return trouble
+        found = reviewing.merged(step.id, now)
+        verdict = findings.verdict(found)
+        _write(step, world, verdict, now.round, depth, found)
+        blocking = findings.blocking(found)
+        world.ledger.add(
+            "review_round", step=step.id, round=now.round, of=most, verdict=verdict, blocking=len(blocking),
+            findings=len(found),
+        )  # fmt: skip
+        if reviewing.over(step.id, now, most):
+            return _verdict(step, world, verdict, found, now.round)
+        fixed = _fix(job, now, blocking, world, fence)
+        if not fixed.ok:
+            return fixed
+        after = material(step, world)
+        _hear(world, "review_fixed", step=step.id, round=now.round, of=now.of, after=after, commit=fixed.text)
+        if after == now.of:
+            return _verdict(step, world, verdict, found, now.round)
+        now = reviewing.advance(step.id, now, after, fixed.text)
+
+
+def material(step: Step, world: World) -> str:
+    """The digest of what is reviewed: its inputs as they are now and, behind `implement`, the code."""
+    reads, _ = keys.read_digests(step.reads, world.place)
+    code = world.code_diff() if world.reviews_code(step) else ""
+    return keys.short([sorted(reads.items()), code, list(step.personas)])
+
+
+def _round(job: Job, now: Progress, world: World, fence: Fence) -> tuple[Progress, Outcome | None]:
+    """Ask every persona that has not answered yet. Reviewers write nothing: what one does write is put back."""
+    given = {answer.persona for answer in now.answers}
+    waiting = [name for name in job.step.personas if name not in given]
+    if not waiting:
+        return now, None
+    with world.guard:
+        fence.enter(job)
+    try:
+        with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
+            results = list(pool.map(lambda name: _ask(job, now, name, world), waiting))
+        with world.guard:
+            strays = fence.look(job)[1]
+    finally:
+        with world.guard:
+            fence.leave(job)
+    if strays:
+        hint = "what it wrote is put back and kept: doflow quarantine list"
+        return now, Outcome(Status.REFUSED, f"a reviewer of {job.name} wrote {', '.join(strays[:5])}", hint)
+    answers = (*now.answers, *(answer for answer, _ in results if answer is not None))
+    order = {name: place for place, name in enumerate(job.step.personas)}
+    heard = replace(now, answers=tuple(sorted(answers, key=lambda answer: order.get(answer.persona, 99))))
+    return heard, _worst([outcome for answer, outcome in results if answer is None])
+
+
+def _ask(job: Job, now: Progress, persona: str, world: World) -> tuple[Answer | None, Outcome]:
+    """One persona, asked once more if it fails or gives no verdict."""
+    outcome = Outcome(Status.CANCELLED, "interrupted")
+    for attempt in (1, 2):
+        if process.stopping():
+            return None, Outcome(Status.CANCELLED, "interrupted")
+        outcome = _call(job, now, persona, world, attempt)
+        if outcome.ok:
+            answer = findings.read(persona, outcome.text)
+            if answer.verdict:
+                with world.guard:
+                    _hear(world, "review_answer", step=job.step.id, round=now.round, of=now.of, **findings.plain(answer))
+                return answer, outcome
+            hint = f"it must end with `VERDICT: GO`, `CONDITIONAL` or `NO-GO`; doflow logs {job.step.id} shows what it said"
+            outcome = Outcome(Status.FAILED, f"{persona} gave no verdict in round {now.round} of {job.name}", hint)
+        elif outcome.status in (Status.RATE_LIMITED, Status.CANCELLED, Status.AUTH):
+            break
+    return None, outcome
+
+
+def _call(job: Job, now: Progress, persona: str, world: World, attempt: int) -> Outcome:
+    profile = calling.profile_for(job, world)
+    ask = calling.asked(job, world, profile, attempt, "persona", "")
+    ask = replace(
+        ask, prompt=_prompt(job, now, persona, world), persona=persona, round=now.round, makes=(), read_only=True
+    )
+    return calling.send(ask, job, world, calling.log_path(job, world, now.round, f"{persona}.{attempt}"))
+
+
+def _prompt(job: Job, now: Progress, persona: str, world: World) -> str:
+    step = job.step
+    voice = next((found.text for found in step.voices if found.name == persona), "")
+    own = keys.substitute(step.prompt.text, world.params) if step.prompt else ""
+    if now.round == 1:
+        inputs = calling.inputs(job, world)
+        code = world.code_diff() if world.reviews_code(step) else ""
+    else:
+        inputs, code = (), _changed(now, world)
+    return render.review(persona, voice, own, world.run.dir, now.round, inputs, code, now.known)
+
+
+def _changed(now: Progress, world: World) -> str:
+    from doflow.repo import history
+
+    return history.patch(world.git, now.fix) if now.fix else ""
+
+
+def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, fence: Fence) -> Outcome:
+    """One call of the fixer, which may change what is reviewed; its changes become a commit. `text` = its id."""
+    step = job.step
+    name = f"fix{now.round}"
+    listed = findings.lines(blocking)
+    phase = Phase(name, f"{len(blocking)} findings of round {now.round}", listed, 0)
+    key = keys.Key(keys.short([now.of, listed], 64), {"findings": keys.short(listed)}, {})
+    mine = tuple(path for read in step.reads for path in world.place.expand(read.path))
+    writes = None if world.reviews_code(step) else tuple(f"/{path}" for path in mine)
+    fixer = replace(step, agent=step.fixer or step.agent, prompt=None)
+    subject = f"{step.id}: {len(blocking)} findings of round {now.round}"
+    work = Job(fixer, key, (), writes, phase, subject=subject, mends=frozenset(mine))
+
+    def produce(job: Job, world: World, attempt: int) -> Outcome:
+        ask = calling.asked(job, world, calling.profile_for(job, world), attempt, "fixer", "")
+        ask = replace(ask, prompt=render.fix(step.id, world.run.dir, listed, mine, writes is None), round=now.round)
+        return calling.send(ask, job, world, calling.log_path(job, world, attempt, "fixer"))
+
+    outcome = frame.perform(work, world, fence, produce)
+    return replace(outcome, text=world.last_commit) if outcome.ok else outcome
+
+
+def _verdict(step: Step, world: World, verdict: str, found: tuple[Finding, ...], rounds: int) -> Outcome:
+    """GO and CONDITIONAL end the review; NO-GO pauses it until what is reviewed changes."""
+    open_ = findings.blocking(found)
+    if verdict != "NO-GO":
+        conditions = keys.short(findings.lines(open_), 8) if open_ else ""
+        return Outcome(Status.DONE, marker=f"{verdict} {conditions}".strip())
+    path = f"{world.run.dir}/review-{step.id}.yaml"
+    worst = "".join(f"\n    {line[2:]}" for line in findings.lines(open_).splitlines())
+    hint = (
+        f"edit what is reviewed and run doit {world.flow.name} again, or take it as it is: doflow adopt {step.id}"
+    )
+    return Outcome(Status.PAUSED, f"NO-GO after {rounds} rounds, see {path}:{worst}", hint)
+
+
+def _done(step: Step, world: World, outcome: Outcome) -> Outcome:
+    """Recorded with the key as it is at the end: the fixer may have changed what the review reads."""
+    path = f"{world.run.dir}/review-{step.id}.yaml"
+    makes = (path,) if world.digest(path) else ()
+    job = Job(step, world.key(step), makes, (), subject=f"{step.id}: {outcome.marker.split(' ')[0]}")
+    return settle(job, world, outcome)
+
+
+def _write(step: Step, world: World, verdict: str, rounds: int, depth: str, found: tuple[Finding, ...]) -> None:
+    path = f"{world.run.dir}/review-{step.id}.yaml"
+    text = findings.document(step.id, verdict, rounds, depth, found)
+    with world.guard:
+        files.write(str(world.root / path), text.encode())
+        world.book.artifacts[path] = Artifact(world.digest(path), "doflow", step.id)
+
+
+def _depth(step: Step, world: World) -> tuple[str, int]:
+    """By the size of what is reviewed, unless the flow says how many rounds."""
+    if world.reviews_code(step):
+        changed = world.code_diff().splitlines()
+        count = sum(1 for line in changed if line[:1] in "+-" and line[:3] not in ("+++", "---"))
+        many = sum(1 for line in changed if line.startswith("diff --git "))
+    else:
+        paths = [path for read in step.reads for path in world.place.expand(read.path)]
+        count = sum(len((world.place.text(path) or "").splitlines()) for path in paths)
+        many = len(paths)
+    name, most = findings.depth(count, many)
+    return name, step.rounds or most
+
+
+def _worst(outcomes: list[Outcome]) -> Outcome | None:
+    rank = (Status.CANCELLED, Status.AUTH, Status.REFUSED, Status.FAILED, Status.TIMEOUT, Status.RATE_LIMITED)
+    known = [found for found in outcomes if found.status in rank]
+    return min(known, key=lambda found: rank.index(found.status)) if known else None
+
+
+def _hear(world: World, event: str, **data: object) -> None:
+    books.reviewed(world.book, world.ledger.add(event, **data))

@@ -1,0 +1,274 @@
+"""How a run looks from outside: each step's state, why, by whom, and what goes on from here. Reads, never writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from doflow import judge, ledger, lock, plan
+from doflow.kinds import gate
+from doflow.model import Step
+from doflow.plan import Node
+from doflow.state import FORGOTTEN
+from doflow.world import STATE, World
+
+#: nothing is left to do in these states
+SETTLED = frozenset({"done", "edited"})
+_NEW = "it has not been done yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing to do: a step, a phase, a gate, open questions, a route. `maybe`: it runs only if that happens."""
+
+    name: str
+    role: str
+    step: str
+    state: str = "done"  # done, edited, stale, running, next, waiting, asks
+    reasons: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()
+    author: str = ""
+    maybe: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a run waits for, and the command that goes on ('' = nothing to do)."""
+
+    waits: str
+    command: str
+
+
+def of(world: World, held: bool = False) -> tuple[Line, ...]:
+    """Every active step of a run in order. `held`: somebody works in this project now."""
+    lines: list[Line] = []
+    gone = forgotten(world.root)
+    changing: dict[str, str] = {}
+    unsettled: set[str] = set()
+    undecided = ""
+    for name in world.order():
+        step = world.flow.step(name)
+        assert step is not None
+        ready = unsettled.isdisjoint(world.before(name))
+        found = [_placed(line, ready, held, world) for line in _lines(step, world, gone)]
+        found = [_perhaps(line, step, changing, undecided, world) for line in _in_turn(found)]
+        lines += found
+        if any(line.state not in SETTLED for line in found):
+            unsettled.add(name)
+        if any(line.reasons or line.maybe for line in found if line.role in ("step", "phase", "phases")):
+            changing |= {world.path(said): name for said in step.makes}
+        if step.routes and not plan.rule(step, world.book.markers.get(name, "")):
+            undecided = name
+    return tuple(lines)
+
+
+def away(world: World) -> bool:
+    """The run's files are on a branch that is not checked out: only its records can be told."""
+    return world.head.branch != world.run.branch and not (world.run_dir / lock.NAME).exists() and bool(world.book.steps)
+
+
+def commits(world: World) -> dict[str, str]:
+    """The commit of each finished step and phase, as far as this machine's ledger knows."""
+    found: dict[str, str] = {}
+    for entry in ledger.read(world.state_dir / "events.jsonl"):
+        if entry["event"] in ("step_complete", "phase_complete") and entry.get("commit"):
+            phase = f":{entry['phase']}" if entry.get("phase") else ""
+            found[f"{entry.get('step')}{phase}"] = str(entry["commit"])
+    return found
+
+
+def forgotten(root: Path) -> frozenset[str]:
+    """The tasks that a person told doit to forget. The file is only read: no journal of ours is left beside it."""
+    path = root / STATE / "state.db"
+    if not path.exists():
+        return frozenset()
+    import sqlite3
+    from urllib.parse import quote
+
+    way = "mode=ro" if os.path.exists(f"{path}-wal") else "mode=ro&immutable=1"
+    try:
+        base = sqlite3.connect(f"file:{quote(str(path))}?{way}", uri=True, timeout=1)
+        try:
+            rows = base.execute("select task_id from doit where instr(task_data, ?)", (FORGOTTEN,))
+            return frozenset(row[0] for row in rows)
+        finally:
+            base.close()
+    except sqlite3.Error:
+        return frozenset()
+
+
+def advice(world: World, lines: tuple[Line, ...], held: bool) -> Advice:
+    go = command(world)
+    if held and any(line.state == "running" for line in lines):
+        return Advice("a run works on it now", "")
+    asked = next((line for line in lines if line.state == "asks"), None)
+    if asked is not None:
+        return _asked(asked, world, go)
+    if all(line.state == "done" for line in lines):
+        return Advice("", "")
+    last = world.book.last
+    if last.get("event") in ("paused", "rate_limited", "error") and last.get("message"):
+        until = f" (try again at {last['resumeAt']})" if last.get("resumeAt") else ""
+        return Advice(f"{last['message']}{until}", str(last.get("hint") or go))
+    waiting = next((line for line in lines if line.state not in SETTLED), None)
+    if waiting is None:
+        return Advice("an edit by hand is not recorded yet", go)
+    if waiting.state == "stale" and waiting.edited:
+        hint = f"doflow adopt {waiting.step}   or   {go} --force={waiting.step}"
+        return Advice(f"{waiting.name} is stale and {', '.join(waiting.edited)} carries an edit by hand", hint)
+    return Advice(f"{waiting.name}: {'; '.join(waiting.reasons)}", go)
+
+
+def command(world: World) -> str:
+    """The command that goes on with exactly this run."""
+    from doflow import runs
+
+    run = world.run
+    known = runs.known(world.root, os.path.dirname(run.dir) or "specs")
+    same = [other.name for other in known if other.flow == run.flow and other.branch == run.branch]
+    which = "" if same[-1:] in ([run.name], []) else f" --run={run.name}"
+    there = away(world) or not run.fresh
+    switch = f"git switch {run.branch} && " if there and run.branch and run.branch != world.head.branch else ""
+    return f"{switch}doit {run.flow}{which}"
+
+
+def _lines(step: Step, world: World, gone: frozenset[str]) -> list[Line]:
+    found: list[Line] = []
+    for node in world.plan.nodes:
+        if node.step != step.id:
+            continue
+        name = node.name.removeprefix(f"{world.flow.name}:")
+        if node.role == "phases":
+            found += _phases(step, world, gone)
+        elif node.role == "step":
+            found.append(_step(step, world, node.name in gone))
+        else:
+            asked = _question(node, name, step, world)
+            found += [asked] if asked is not None else []
+    return found
+
+
+def _step(step: Step, world: World, forgotten: bool) -> Line:
+    record = world.book.steps.get(step.id)
+    author = _author(step.id, step, world)
+    if away(world):
+        return Line(step.id, "step", step.id, author=author, reasons=() if record else (_NEW,))
+    if step.id in world.book.returned and not world.run.fresh:
+        return Line(step.id, "step", step.id, reasons=("its agent has returned; what is left is to check and commit",))
+    verdict = judge.of_step(step, world)
+    reasons = (*(("you told doit to forget it",) if forgotten else ()), *verdict.reasons)
+    return _judged(Line(step.id, "step", step.id, "done", reasons, verdict.remarks, verdict.edited, author), world)
+
+
+def _phases(step: Step, world: World, gone: frozenset[str]) -> list[Line]:
+    if away(world):
+        names = [name for name in world.book.steps if name.startswith(f"{step.id}:")]
+        done = [Line(name, "phase", step.id, author=_author(name, step, world)) for name in names]
+        return done or [Line(step.id, "phases", step.id, reasons=(_NEW,))]
+    if not world.digest(world.path(step.phases)):
+        return [Line(step.id, "phases", step.id, reasons=(_NEW,))]
+    found = []
+    for phase, key in judge.phase_keys(step, world):
+        name = f"{step.id}:{phase.number}"
+        verdict = judge.of_phase(step, phase, key, world)
+        told = f"{world.flow.name}:{name}" in gone
+        reasons = (*(("you told doit to forget it",) if told else ()), *verdict.reasons)
+        line = Line(name, "phase", step.id, "done", reasons, verdict.remarks, (), _author(name, step, world))
+        found.append(_judged(line, world))
+    return found
+
+
+def _judged(line: Line, world: World) -> Line:
+    """A finished run on another branch stays finished: what would be stale is a remark."""
+    if line.reasons and world.frozen:
+        would = f"would be done again: {'; '.join(line.reasons)} (the run is finished; --reopen lets it go on)"
+        return replace(line, reasons=(), remarks=(would, *line.remarks))
+    fresh_edits = [path for path in line.edited if _unrecorded(path, world)]
+    return replace(line, state="edited") if fresh_edits and not line.reasons else line
+
+
+def _unrecorded(path: str, world: World) -> bool:
+    held = world.book.artifacts.get(path)
+    return held is None or held.digest != world.digest(path)
+
+
+def _question(node: Node, name: str, step: Step, world: World) -> Line | None:
+    """A gate, open questions, or where a marker leads."""
+    if node.role == "gate":
+        held = world.book.approvals.get(step.id)
+        if world.frozen or gate.approved(step, world):
+            return Line(name, "gate", step.id, author=held.by if held else "auto_approve")
+        return Line(name, "gate", step.id, "asks", (plan.gate_text(step, world.settings),))
+    if node.role == "clarify":
+        asked = gate.open_questions(step, world)
+        return Line(name, "clarify", step.id, "asks", tuple(words for _, words in asked)) if asked else None
+    marker = world.book.markers.get(step.id, "")
+    rule = plan.rule(step, marker)
+    if rule is None:
+        return None
+    if rule.pause:
+        return Line(name, "route", step.id, "asks", (f"{marker}: {rule.pause}",))
+    return Line(name, "route", step.id, author=marker)
+
+
+def _placed(line: Line, ready: bool, held: bool, world: World) -> Line:
+    """Its state, now that it is known whether its turn has come."""
+    if held and line.name in world.book.begun:
+        return replace(line, state="running")
+    if line.state == "asks":
+        return line if ready else replace(line, state="waiting")
+    if not line.reasons:
+        return line
+    if line.name in world.book.steps and line.name not in world.book.returned:
+        return replace(line, state="stale")
+    return replace(line, state="next" if ready else "waiting")
+
+
+def _in_turn(lines: list[Line]) -> list[Line]:
+    """Within a step: a phase waits for the one before it, a gate for its step."""
+    found: list[Line] = []
+    for line in lines:
+        behind = any(other.state not in SETTLED for other in found)
+        found.append(replace(line, state="waiting") if behind and line.state in ("next", "asks") else line)
+    return found
+
+
+def _perhaps(line: Line, step: Step, changing: Mapping[str, str], undecided: str, world: World) -> Line:
+    """What hangs on the outcome of something before it."""
+    if undecided and line.reasons:
+        return replace(line, maybe=f"if {undecided} leads there")
+    if line.reasons or not changing or line.role in ("clarify", "route"):
+        return line
+    said = [read.path for read in step.reads] if line.role in ("step", "gate") else [step.phases]
+    paths = [path for name in said for path in world.place.expand(name)]
+    paths += [world.path(name) for name in step.makes] if line.role == "gate" else []
+    hit = next((path for path in paths if path in changing), "")
+    return replace(line, maybe=f"if {changing[hit]} changes {hit}") if hit else line
+
+
+def _author(name: str, step: Step, world: World) -> str:
+    """Who wrote what this step made: a person where it is a person's, else the agent that did it."""
+    record = world.book.steps.get(name)
+    if record is None:
+        return ""
+    held = [world.book.artifacts.get(world.path(said)) for said in step.makes] if name == step.id else []
+    others = sorted({artifact.author for artifact in held if artifact and artifact.author not in ("agent", "command")})
+    if others:
+        return ", ".join(others)
+    agent, model = record.by.get("agent", "command"), record.by.get("model", "")
+    return f"{agent} ({model})" if model and model not in agent else agent
+
+
+def _asked(line: Line, world: World, go: str) -> Advice:
+    if line.role == "gate":
+        step = world.flow.step(line.step)
+        paths = ", ".join(world.path(said) for said in step.makes) if step else ""
+        words = f"{line.reasons[0]} ({paths})" if paths else line.reasons[0]
+        return Advice(words, f"doflow approve {line.step}   or   doflow reject {line.step} --note '…'   then: {go}")
+    if line.role == "clarify":
+        asked = "".join(f"\n  {number}. {words}" for number, words in enumerate(line.reasons, 1))
+        return Advice(f"{line.step} asks:{asked}", f"doflow answer   then: {go}")
+    return Advice(line.reasons[0], f"{go} --force={line.step}   asks again")

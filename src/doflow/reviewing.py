@@ -1,0 +1,52 @@
+"""How far a review is: replayed from what the ledger heard, so that no reviewer who has answered is asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from doflow import findings
+from doflow.findings import Answer, Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Round `round` of material `of`; `answers` given in it so far; `known` findings before it."""
+
+    round: int
+    of: str
+    answers: tuple[Answer, ...] = ()
+    known: tuple[Finding, ...] = ()
+    fix: str = ""
+    seen: tuple[frozenset[str], ...] = ()
+
+
+def replay(step: str, entries: Sequence[Mapping[str, Any]], material: str) -> Progress | None:
+    """Where the review of this material stands; None = it begins anew (never begun, or the material is another)."""
+    if not entries or entries[0]["event"] != "review_started":
+        return None
+    now = Progress(1, entries[0]["of"])
+    for entry in entries[1:]:
+        if entry["event"] == "review_answer" and entry["round"] == now.round and entry["of"] == now.of:
+            now = Progress(now.round, now.of, (*now.answers, findings.typed(dict(entry))), now.known, now.fix, now.seen)
+        elif entry["event"] == "review_fixed" and entry["of"] == now.of:
+            now = advance(step, now, entry["after"], entry.get("commit", ""))
+    return now if now.of == material else None
+
+
+def merged(step: str, now: Progress) -> tuple[Finding, ...]:
+    return findings.merge(step, now.known, now.answers, now.round)
+
+
+def advance(step: str, now: Progress, of: str, commit: str) -> Progress:
+    """The next round, of the material as the fixer left it."""
+    known = merged(step, now)
+    open_ = frozenset(found.id for found in findings.blocking(known))
+    return Progress(now.round + 1, of, (), known, commit, (*now.seen, open_))
+
+
+def over(step: str, now: Progress, rounds: int) -> bool:
+    """No blocking finding is open, the same set came twice, or the rounds are used up."""
+    open_ = frozenset(found.id for found in findings.blocking(merged(step, now)))
+    return not open_ or now.round >= rounds or open_ in now.seen

@@ -1,0 +1,614 @@
+"""What runs again, and what does not: real doit, real git, a scripted agent."""
+
+from __future__ import annotations
+
+import shutil
+
+from tests.support.project import Project
+
+CHAIN = """
+    flow: chain
+    params: {goal: {required: true}}
+    defaults: {retry: {attempts: 0}}
+    steps:
+      one: {prompt: one.md, reads: [input.md], makes: one.md}
+      two: {prompt: Write two., reads: [one.md], makes: two.md}
+      three: {prompt: Write three., reads: [two.md], makes: three.md}
+"""
+
+WORK = """
+    flow: work
+    defaults: {retry: {attempts: 0}}
+    steps:
+      tasks: {prompt: List the tasks., makes: tasks.md}
+      implement: {kind: implement, phases: tasks.md, prompt: Do it.}
+"""
+
+
+def chain(project: Project, flow: str = CHAIN, script: str = "echo()") -> Project:
+    """A finished run of three steps, each of which reads what the one before it made."""
+    project.flow("chain", flow)
+    project.write("flows/prompts/one.md", "Write one.\n")
+    project.agent(script)
+    project.commit("A flow")
+    done = project.doit("chain", "--goal=Say it")
+    assert done.returncode == 0, done.stdout + done.stderr
+    project.forget_calls()
+    return project
+
+
+def work(project: Project, tasks: str = "") -> Project:
+    """A finished run of a task list and its phases."""
+    project.flow("work", WORK)
+    project.commit("A flow")
+    if tasks:
+        project.agent(f"make({tasks!r}) if step == 'tasks' else usual()")
+    done = project.doit("work")
+    assert done.returncode == 0, done.stdout + done.stderr
+    project.forget_calls()
+    return project
+
+
+def again(project: Project, *words: str, code: int = 0) -> list[str]:
+    """Runs the flow once more; gives the calls that it made."""
+    project.forget_calls()
+    done = project.doit(*(words or ("chain",)))
+    assert done.returncode == code, done.stdout + done.stderr
+    return project.calls()
+
+
+def edit(project: Project, name: str, more: str = "\nBy hand.\n") -> str:
+    path = project.run_dir() / name
+    path.write_text(path.read_text() + more)
+    return path.read_text()
+
+
+def test_a_second_run_calls_no_agent(project):
+    chain(project)
+    commits = project.subjects()
+
+    assert again(project) == []
+    assert (project.state()["status"], project.subjects()) == ("completed", commits)
+
+
+def test_a_hand_edit_runs_only_what_reads_it_and_why_names_it(project):
+    chain(project)
+    text = edit(project, "two.md")
+
+    why = project.doflow("why", "three")
+    assert (why.returncode, "two.md was edited by hand" in why.stdout) == (0, True), why
+    assert again(project) == ["three"]
+    assert (project.run_dir() / "two.md").read_text() == text
+    assert again(project) == []
+
+
+def test_a_hand_edit_is_recorded_as_the_persons_and_committed(project):
+    chain(project)
+    edit(project, "two.md")
+
+    again(project)
+
+    assert project.git("status", "--porcelain") == ""
+    assert '"author": "person"' in next(
+        line for line in (project.run_dir() / "doflow.lock").read_text().splitlines() if "two.md\": {\"digest" in line
+    )
+    assert any(subject.startswith("Keep the edit of") for subject in project.subjects())
+
+
+def test_a_hand_edit_that_the_person_commits_runs_what_reads_it(project):
+    chain(project)
+    edit(project, "one.md")
+    project.commit("My words")
+
+    assert again(project) == ["two", "three"]
+    assert again(project) == []
+
+
+def test_an_edit_taken_back_runs_nothing(project):
+    chain(project)
+    path = project.run_dir() / "two.md"
+    before = path.read_text()
+    edit(project, "two.md")
+    path.write_text(before)
+
+    assert again(project) == []
+
+
+def test_a_changed_prompt_of_the_project_runs_its_step_and_what_follows_from_changed_bytes(project):
+    chain(project)
+    project.write("flows/prompts/one.md", "Write one, better.\n")
+    project.commit("A better prompt")
+
+    assert "its prompt one.md changed" in project.doflow("why", "one").stdout
+    assert again(project) == ["one", "two", "three"]
+
+
+def test_a_rerun_that_gives_the_same_bytes_stops_there(project):
+    chain(project, script="usual()")
+    project.write("flows/prompts/one.md", "Write one, better.\n")
+    project.commit("A better prompt")
+
+    assert again(project) == ["one"]
+    assert again(project) == []
+
+
+def test_a_changed_step_runs_only_that_step(project):
+    chain(project, script="usual()")
+    project.flow("chain", CHAIN.replace("Write two.", "Write two at length."))
+    project.commit("Another step")
+
+    assert again(project) == ["two"]
+
+
+def test_a_changed_check_runs_its_step(project):
+    chain(project, script="usual()")
+    project.flow("chain", CHAIN.replace("makes: two.md}", "makes: two.md, check: {not_empty: true}}"))
+    project.commit("A check")
+
+    assert again(project) == ["two"]
+
+
+def test_a_changed_timeout_retry_gate_or_order_runs_nothing(project):
+    chain(project, script="usual()")
+    changed = CHAIN.replace("attempts: 0", "attempts: 1").replace("makes: two.md}", "makes: two.md, timeout: 5m, repair: 2, protect: [x]}")
+    project.flow("chain", changed.replace("makes: three.md}", "makes: three.md, after: [two]}"))
+    project.commit("Other limits")
+
+    assert again(project) == []
+
+
+def test_a_changed_comment_in_the_flow_runs_nothing(project):
+    chain(project)
+    project.flow("chain", CHAIN + "    # a word\n")
+    project.commit("A word")
+
+    assert again(project) == []
+
+
+def test_another_model_or_agent_runs_nothing_and_why_says_so(project):
+    chain(project)
+    project.settings(agent="model: better")
+    project.commit("Another model")
+
+    assert again(project) == []
+    assert "default better" in project.doflow("why", "two").stdout
+
+
+def test_another_agent_on_the_command_line_runs_nothing(project):
+    chain(project)
+
+    assert again(project, "chain", "--agent=rehearsal") == []
+
+
+def test_another_model_counts_when_the_settings_say_so(project):
+    project.settings("triggers: [agent]\n")
+    chain(project, script="usual()")
+    project.settings("triggers: [agent]\n", agent="model: better")
+    project.commit("Another model")
+
+    assert again(project) == ["one", "two", "three"]
+    assert again(project) == []
+
+
+def test_a_goal_in_a_prompt_counts_only_for_the_step_that_uses_it(project):
+    flow = """
+        flow: chain
+        params: {goal: {required: true}, tone: {default: plain}}
+        defaults: {retry: {attempts: 0}}
+        steps:
+          one: {prompt: Write one., reads: [input.md], makes: one.md}
+          two: {prompt: "Write two, {tone}.", makes: two.md}
+    """
+    chain(project, flow, "usual()")
+
+    assert again(project, "chain", "--goal=Say it", "--tone=angry") == ["two"]
+
+
+def test_a_stale_step_with_a_hand_edited_artifact_pauses_and_leaves_the_text(project):
+    chain(project)
+    text = edit(project, "two.md")
+    edit(project, "one.md")
+
+    done = project.doit("chain")
+
+    assert done.returncode == 2
+    assert "two.md carries an edit by hand" in done.stdout
+    assert "doflow adopt two" in done.stdout and "doit chain --force=two" in done.stdout
+    assert (project.calls(), (project.run_dir() / "two.md").read_text()) == ([], text)
+    assert project.state()["status"] == "paused"
+    assert again(project, code=2) == []
+
+
+def test_force_rebuilds_a_hand_edited_artifact(project):
+    chain(project)
+    text = edit(project, "two.md")
+    edit(project, "one.md")
+    again(project, code=2)
+
+    assert again(project, "chain", "--force=two") == ["two", "three"]
+    assert (project.run_dir() / "two.md").read_text() != text
+    assert "two.md` exists. Keep what still holds" in project.prompts()[0]
+    assert again(project) == []
+
+
+def test_adopt_keeps_a_hand_edited_artifact_and_runs_what_reads_it(project):
+    chain(project)
+    text = edit(project, "two.md")
+    edit(project, "one.md")
+    again(project, code=2)
+
+    adopted = project.doflow("adopt", "two")
+
+    assert adopted.returncode == 0, adopted.stderr
+    assert again(project) == ["three"]
+    assert (project.run_dir() / "two.md").read_text() == text
+    assert again(project) == []
+
+
+def test_force_redoes_a_fresh_step_once(project):
+    chain(project, script="usual()")
+
+    assert again(project, "chain", "--force=two") == ["two"]
+    assert again(project) == []
+
+
+def test_force_of_an_unknown_step_is_an_error(project):
+    chain(project)
+
+    done = project.doit("chain", "--force=nosuch")
+
+    assert done.returncode == 1
+    assert "nosuch" in done.stdout + done.stderr
+    assert project.calls() == []
+
+
+def test_a_deleted_artifact_is_made_again(project):
+    chain(project, script="usual()")
+    (project.run_dir() / "two.md").unlink()
+
+    assert "two.md is gone" in project.doflow("why", "two").stdout
+    assert again(project) == ["two"]
+    assert again(project) == []
+
+
+def test_a_revision_is_told_of_the_old_artifact_and_the_difference_of_its_inputs(project):
+    chain(project)
+    edit(project, "two.md", "\nA new requirement.\n")
+
+    again(project)
+
+    assert "`specs/001-say-it/three.md` exists. Keep what still holds" in project.prompts()[0]
+    assert "+A new requirement." in project.prompts()[0]
+
+
+def test_without_its_state_folder_a_run_calls_no_agent(project):
+    chain(project)
+    shutil.rmtree(project.root / ".doflow")
+
+    assert again(project) == []
+    assert project.state()["status"] == "completed"
+    assert project.git("status", "--porcelain") == ""
+
+
+def test_without_its_state_folder_a_run_with_its_goal_calls_no_agent(project):
+    chain(project)
+    shutil.rmtree(project.root / ".doflow")
+
+    assert again(project, "chain", "--goal=Say it") == []
+    assert project.runs() == ["001-say-it"]
+
+
+def test_a_fresh_clone_of_the_branch_calls_no_agent(project, tmp_path):
+    chain(project)
+    project.git("clone", "-q", "-b", "001-say-it", str(project.root), str(tmp_path / "clone"))
+
+    done = project.doit("chain", cwd=tmp_path / "clone")
+
+    assert (done.returncode, project.calls()) == (0, []), done.stdout + done.stderr
+
+
+def test_a_clone_that_switches_to_the_branch_calls_no_agent(project, tmp_path):
+    work(project)
+    clone = tmp_path / "clone"
+    project.git("switch", "-q", "main")
+    project.git("clone", "-q", str(project.root), str(clone))
+    project.git("switch", "-q", project.state()["branch"], cwd=clone)
+
+    done = project.doit("work", cwd=clone)
+
+    assert (done.returncode, project.calls()) == (0, []), done.stdout + done.stderr
+    assert project.git("status", "--porcelain", cwd=clone) == ""
+
+
+def test_half_a_run_goes_on_in_a_clone(project, tmp_path):
+    project.flow("chain", CHAIN)
+    project.write("flows/prompts/one.md", "Write one.\n")
+    project.agent("usual() if step != 'three' else stop(1)")
+    project.commit("A flow")
+    assert project.doit("chain", "--goal=Say it").returncode == 1
+    clone = tmp_path / "clone"
+    project.git("clone", "-q", str(project.root), str(clone))
+    project.agent("usual()")
+    project.forget_calls()
+
+    done = project.doit("chain", cwd=clone)
+
+    assert (done.returncode, project.calls()) == (0, ["three"]), done.stdout + done.stderr
+
+
+def test_a_lock_that_was_deleted_is_taken_from_head(project):
+    chain(project)
+    lock = project.run_dir() / "doflow.lock"
+    text = lock.read_text()
+    lock.unlink()
+
+    assert again(project) == []
+    assert lock.read_text() == text
+
+
+def test_a_lock_that_was_deleted_with_the_state_folder_is_taken_from_head(project):
+    chain(project)
+    (project.run_dir() / "doflow.lock").unlink()
+    shutil.rmtree(project.root / ".doflow")
+
+    assert again(project) == []
+    assert project.runs() == ["001-say-it"]
+
+
+def test_a_lock_that_was_removed_from_history_is_rebuilt_from_trailers(project):
+    chain(project)
+    project.git("rm", "-q", "specs/001-say-it/doflow.lock")
+    project.git("commit", "-q", "-m", "Away with it")
+    shutil.rmtree(project.root / ".doflow")
+
+    assert again(project) == []
+    assert (project.runs(), (project.run_dir() / "doflow.lock").exists()) == (["001-say-it"], True)
+    assert again(project) == []
+
+
+def test_phases_of_a_run_whose_lock_is_gone_from_history_are_known_by_trailers(project):
+    work(project)
+    lock = next(project.root.glob("specs/*/doflow.lock"))
+    project.git("rm", "-q", str(lock))
+    project.git("commit", "-q", "-m", "Away with it")
+    shutil.rmtree(project.root / ".doflow")
+
+    assert again(project, "work") == []
+
+
+def test_a_section_read_counts_alone(project):
+    flow = """
+        flow: chain
+        params: {goal: {required: true}}
+        defaults: {retry: {attempts: 0}}
+        steps:
+          one: {prompt: one.md, makes: tasks.md}
+          two: {prompt: Write two., reads: ["tasks.md#Phase 2"], makes: two.md}
+    """
+    chain(project, flow, "usual()")
+    path = project.run_dir() / "tasks.md"
+
+    path.write_text(path.read_text().replace("Lay the ground", "Lay a ground"))
+    assert again(project) == []
+    path.write_text(path.read_text().replace("Build the house", "Build a house"))
+    assert again(project) == ["two"]
+    assert "Lay a ground" not in project.prompts()[0] and "Build a house" in project.prompts()[0]
+
+
+def test_a_section_that_is_not_there_is_an_error_that_names_it(project):
+    project.flow("odd", """
+        flow: odd
+        defaults: {retry: {attempts: 0}}
+        steps:
+          one: {prompt: Write., makes: tasks.md}
+          two: {prompt: Write two., reads: ["tasks.md#Phase 9"], makes: two.md}
+    """)
+    project.commit()
+
+    done = project.doit("odd")
+
+    assert (done.returncode, project.calls()) == (1, ["one"])
+    assert "tasks.md#Phase 9" in done.stdout
+
+
+def test_an_optional_read_may_be_missing_and_counts_once_it_is_there(project):
+    flow = CHAIN.replace("reads: [two.md]", "reads: [two.md, notes.md?]")
+    chain(project, flow, "usual()")
+    (project.run_dir() / "notes.md").write_text("A note.\n")
+
+    assert again(project) == ["three"]
+    assert "A note." in project.prompts()[0]
+    assert again(project) == []
+    (project.run_dir() / "notes.md").unlink()
+    assert again(project) == ["three"]
+
+
+def test_a_read_that_is_missing_is_an_error_that_names_it(project):
+    project.flow("odd", "flow: odd\nsteps:\n  one: {prompt: Write., reads: [/docs/rules.md], makes: one.md}\n")
+    project.commit()
+
+    done = project.doit("odd")
+
+    assert (done.returncode, project.calls()) == (1, [])
+    assert "docs/rules.md" in done.stdout
+
+
+def test_a_glob_counts_every_file_it_finds(project):
+    project.write("docs/a.md", "A\n")
+    chain(project, CHAIN.replace("reads: [one.md]", "reads: [one.md, /docs/*.md]"), "usual()")
+    project.write("docs/readme.txt", "not read\n")
+    project.commit()
+    assert again(project) == []
+
+    project.write("docs/b.md", "B\n")
+    project.commit()
+    assert again(project) == ["two"]
+
+    (project.root / "docs/a.md").unlink()
+    project.commit()
+    assert again(project) == ["two"]
+
+
+def test_what_a_step_needs_must_exist_but_is_not_in_its_key(project):
+    flow = CHAIN.replace("reads: [one.md]", "reads: [one.md], needs: [/rules.md]")
+    project.write("rules.md", "Rules\n")
+    chain(project, flow, "usual()")
+    project.write("rules.md", "Other rules\n")
+    project.commit()
+
+    assert again(project) == []
+    assert "Rules" not in "".join(project.prompts())
+
+
+def test_a_step_whose_needs_are_missing_is_an_error_that_names_them(project):
+    project.flow("odd", "flow: odd\nsteps:\n  one: {prompt: Write., needs: [/rules.md], makes: one.md}\n")
+    project.commit()
+
+    done = project.doit("odd")
+
+    assert (done.returncode, project.calls()) == (1, [])
+    assert "rules.md" in done.stdout
+
+
+def test_ticked_boxes_make_nothing_stale(project):
+    flow = WORK.replace("prompt: Do it.}", "prompt: Do it.}\n      last: {prompt: Look back., reads: [tasks.md], makes: last.md}")
+    project.flow("work", flow)
+    project.agent("""
+        usual()
+        if phase:
+            path = run_dir / "tasks.md"
+            path.write_text(path.read_text().replace("[ ] [T00" + phase, "[x] [T00" + phase))
+    """)
+    project.commit()
+
+    assert project.doit("work").returncode == 0
+    assert "- [x] [T001]" in (project.run_dir() / "tasks.md").read_text()
+    assert again(project, "work") == []
+    path = project.run_dir() / "tasks.md"
+    path.write_text(path.read_text().replace("[x]", "[ ]"))
+    assert again(project, "work") == []
+
+
+def test_a_changed_phase_runs_again_with_those_after_it(project):
+    three = "# Tasks\n" + "".join(f"\n## Phase {n}: P{n}\n\n- [ ] [T00{n}] Do {n}\n" for n in (1, 2, 3))
+    work(project, three)
+    path = project.run_dir() / "tasks.md"
+    path.write_text(path.read_text().replace("Do 2", "Do two"))
+
+    assert again(project, "work") == ["implement:2", "implement:3"]
+    assert again(project, "work") == []
+
+
+def test_a_new_phase_runs_alone(project):
+    work(project)
+    edit(project, "tasks.md", "\n## Phase 3: Garden\n\n- [ ] [T003] Plant\n")
+
+    assert again(project, "work") == ["implement:3"]
+    assert again(project, "work") == []
+    assert project.state()["implement_phases_completed"] == ["phase_1", "phase_2", "phase_3"]
+
+
+def test_a_phase_that_is_taken_out_of_the_list_is_not_done_any_more(project):
+    work(project)
+    path = project.run_dir() / "tasks.md"
+    path.write_text(path.read_text().split("## Phase 2")[0])
+
+    assert again(project, "work") == []
+    assert project.state()["status"] == "completed"
+
+
+def test_a_list_without_phases_is_done_in_one_call_and_that_is_said(project):
+    project.flow("work", WORK)
+    project.agent("make('# Just do it\\n') if step == 'tasks' else usual()")
+    project.commit()
+
+    done = project.doit("work")
+
+    assert (done.returncode, project.calls()) == (0, ["tasks", "implement:all"])
+    assert "has no `## Phase N: title`: done in one call" in done.stdout
+    assert again(project, "work") == []
+
+
+def test_a_phase_that_only_adds_a_file_is_committed(project):
+    work(project)
+
+    changed = project.git("show", "--name-status", "--format=%s", "HEAD").split("\n")
+    assert changed[0] == "Phase 2: House"
+    assert "A\tsrc/phase_2.py" in changed
+    assert project.git("status", "--porcelain") == ""
+
+
+def test_a_phase_that_deletes_and_moves_files_is_committed(project):
+    project.write("old.py", "OLD = 1\n")
+    project.write("moved.py", "MOVED = 1\n")
+    project.flow("work", WORK)
+    project.agent("""
+        usual()
+        if phase == "1":
+            (root / "old.py").unlink()
+            (root / "lib").mkdir()
+            (root / "moved.py").rename(root / "lib" / "moved.py")
+    """)
+    project.commit()
+
+    assert project.doit("work").returncode == 0
+    assert project.git("status", "--porcelain") == ""
+    files = project.git("ls-tree", "-r", "--name-only", "HEAD").split()
+    assert ("old.py" in files, "moved.py" in files, "lib/moved.py" in files) == (False, False, True)
+
+
+def test_a_phase_keeps_links_and_the_executable_bit(project):
+    project.flow("work", WORK)
+    project.agent("""
+        usual()
+        if phase == "1":
+            put("run.sh", "#!/bin/sh\\n")
+            (root / "run.sh").chmod(0o755)
+            (root / "link").symlink_to("run.sh")
+    """)
+    project.commit()
+
+    assert project.doit("work").returncode == 0
+    listed = {line.split("\t")[1]: line.split()[0] for line in project.git("ls-tree", "HEAD").splitlines()}
+    assert (listed["run.sh"], listed["link"]) == ("100755", "120000")
+    assert project.git("status", "--porcelain") == ""
+
+
+def test_files_that_git_ignores_are_not_committed(project):
+    project.write(".gitignore", "build/\n*.log\n")
+    project.flow("work", WORK)
+    project.agent("usual()\nif phase: put('build/out.o', 'o'), put('debug.log', 'd'), put('build2.txt', 'x')")
+    project.commit()
+
+    assert project.doit("work").returncode == 0
+    files = project.git("ls-tree", "-r", "--name-only", "HEAD").split()
+    assert ("build/out.o" in files, "debug.log" in files, "build2.txt" in files) == (False, False, True)
+    assert (project.root / "build/out.o").read_text() == "o"
+
+
+def test_each_phase_is_one_commit_with_its_trailers(project):
+    work(project)
+
+    keys = ("Doflow-Run", "Doflow-Step", "Doflow-Phase")
+    form = "%s" + "".join(f"|%(trailers:key={key},valueonly,separator=)" for key in keys)
+    lines = project.git("log", "--reverse", f"--format={form}").splitlines()
+    run = project.runs()[0]
+    assert lines[-2:] == [f"Phase 1: Ground|{run}|implement|1", f"Phase 2: House|{run}|implement|2"]
+
+
+def test_an_artifact_at_the_root_of_the_project_is_followed(project):
+    flow = CHAIN.replace("makes: one.md", "makes: /docs/one.md").replace("reads: [one.md]", "reads: [/docs/one.md]")
+    chain(project, flow)
+    project.write("docs/one.md", "By hand.\n")
+
+    assert again(project) == ["two", "three"]
+
+
+def test_a_changed_packaged_prompt_name_is_taken_from_the_project_when_it_has_one(project):
+    project.doit("tiny", "--goal=Say it")
+    project.forget_calls()
+    project.write("flows/prompts/plan.md", "Plan as we plan.\n")
+    project.commit("Our own prompt")
+
+    assert again(project, "tiny") == ["plan"]
+    assert "Plan as we plan." in project.prompts()[0]

@@ -1,0 +1,220 @@
+"""Killed anywhere: the same command finishes it, nothing is paid twice, nothing of the person's is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support import crash
+from tests.support.project import Project
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="follows process trees in /proc")
+
+FLOW = """\
+flow: ten
+about: Ten steps, one of them in three phases.
+params: {goal: {about: What to build, required: true}}
+steps:
+  survey:    {prompt: Look around., reads: [input.md], makes: survey.md}
+  spec:      {prompt: Say what is wanted., reads: [survey.md], makes: spec.md}
+  note:      {prompt: Say it in a line., reads: [spec.md], makes: note.md, from: text}
+  prepare:   {kind: shell, run: [sh, -c, "echo prepare >> CALLS"]}
+  figures:   {kind: shell, run: [sh, -c, "echo figures >> CALLS; wc -c < $DOFLOW_RUN_DIR/spec.md > $DOFLOW_MAKES"],
+              reads: [spec.md], makes: figures.txt}
+  consent:   {kind: gate, gate: Go on?, reads: [spec.md]}
+  plan:      {prompt: Plan it., reads: [spec.md, figures.txt], makes: [plan.md, data.json]}
+  tasks:     {prompt: List the work., reads: [plan.md], makes: tasks.md, check: {tasks: true}}
+  implement: {kind: implement, phases: tasks.md, prompt: Do the phase.}
+  summary:   {prompt: Sum up., reads: [plan.md], makes: summary.md}
+"""
+
+SHORT = """\
+flow: short
+about: One of each kind.
+params: {goal: {about: What to build, required: true}}
+steps:
+  prepare:   {kind: shell, run: [sh, -c, "echo prepare >> CALLS"]}
+  tasks:     {prompt: List the work., reads: [input.md], makes: tasks.md, check: {tasks: true}}
+  implement: {kind: implement, phases: tasks.md, prompt: Do the phase.}
+"""
+
+AGENT = """
+TASKS = "# Tasks" + "".join(f"\\n\\n## Phase {n}: Part {n}\\n\\n- [ ] [T00{n}] Write part {n} in part_{n}.py" for n in PHASES)
+if phase:
+    put(f"src/part_{phase}.py", f"PART = {phase}\\n")
+    put("app.txt", (root / "app.txt").read_text() + f"part {phase}\\n")
+    (root / f"old_{phase}.txt").unlink(missing_ok=True)
+    tasks = run_dir / "tasks.md"
+    tasks.write_text(tasks.read_text().replace(f"- [ ] [T00{phase}]", f"- [x] [T00{phase}]"))
+else:
+    for path in makes if step != "note" else ():
+        path.write_text(TASKS + "\\n" if path.name == "tasks.md" else f"{step} made {path.name}\\n")
+say(f"{step} {phase} is done")
+"""
+
+
+@dataclass(frozen=True)
+class Story:
+    """A flow, the command that runs it, and whether the person has unfinished edits beside it."""
+
+    flow: str
+    phases: tuple[int, ...]
+    command: tuple[str, ...]
+    edits: bool = False
+
+    def project(self, folder: Path) -> Project:
+        project = Project(folder, settings="auto_approve: true\n")
+        project.agent(f"PHASES = {self.phases}\n{AGENT}")
+        project.flow(self.command[0], self.flow.replace("CALLS", str(project.outside / "calls.log")))
+        for path in ("app.txt", *(f"old_{number}.txt" for number in self.phases)):
+            project.write(path, f"{path}\n")
+        if self.edits:
+            project.write("specs/work/mine.txt", "as committed\n")
+            project.write("specs/work/staged.txt", "as committed\n")
+        project.write(".gitignore", "__pycache__/\n")
+        project.commit()
+        if self.edits:
+            project.write("specs/work/staged.txt", "staged, not committed\n")
+            project.git("add", "specs/work/staged.txt")
+            project.write("specs/work/mine.txt", "changed, not staged\n")
+        project.write("scratch/untracked.txt", "never added\n")
+        return project
+
+
+TEN = Story(FLOW, (1, 2, 3), ("ten", "--feature-dir=specs/work", "--goal=Keep it all"), edits=True)
+BRIEF = Story(SHORT, (1, 2), ("short", "--goal=Keep it all"))
+
+
+@dataclass(frozen=True)
+class End:
+    """What a finished project looks like."""
+
+    files: dict[str, bytes]
+    commits: list[tuple[str, str]]
+    status: str
+    staged: str
+    calls: list[str]
+
+    @classmethod
+    def of(cls, project: Project) -> End:
+        apart = ("doflow.lock", "doflow.yaml", "ten.yaml", "short.yaml", ".pyc")  # they hold times, or where they are
+        tree = {name: data for name, data in project.tree().items() if not name.endswith(apart)}
+        return cls(tree, commits(project), project.git("status", "--porcelain", "-uall"),
+                   project.git("diff", "--cached"), project.calls())  # fmt: skip
+
+
+def commits(project: Project) -> list[tuple[str, str]]:
+    """(step, phase) of every commit that doflow made for one, oldest first."""
+    form = "%(trailers:key=Doflow-Step,valueonly,separator=%x20)|%(trailers:key=Doflow-Phase,valueonly,separator=%x20)"
+    pairs = (line.split("|") for line in project.git("log", "--reverse", f"--format={form}").splitlines())
+    return [(step, phase) for step, phase in pairs if step]
+
+
+def ledger(project: Project) -> list[dict]:
+    found = []
+    for path in (project.root / ".doflow").glob("runs/*/events.jsonl"):
+        for line in path.read_bytes().split(b"\n"):
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue
+    return found
+
+
+def told(project: Project, *events: str) -> set[str]:
+    """The steps and phases with such a line in the ledger."""
+    lines = [entry for entry in ledger(project) if entry["event"] in events]
+    return {entry["step"] + (f":{entry['phase']}" if entry.get("phase") else "") for entry in lines}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[Story, End]:
+    """How each story ends when nobody disturbs it."""
+    ends = {}
+    for story in (TEN, BRIEF):
+        project = story.project(tmp_path_factory.mktemp("undisturbed"))
+        done = project.doit(*story.command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        ends[story] = End.of(project)
+    return ends
+
+
+def run_and_die(project: Project, story: Story, kind: str, point: int) -> bool:
+    """True if the run was killed at the point, False if it ended before it came to it."""
+    argv = (sys.executable, crash.__file__, kind, str(point), *story.command)
+    done = subprocess.run(argv, cwd=project.root, env=project.env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (0, -signal.SIGKILL), done.stdout + done.stderr
+    return done.returncode != 0
+
+
+def goes_on(project: Project, story: Story, end: End) -> None:
+    """The same command finishes what was killed, as if nothing had been, and there is nothing to do after it."""
+    before = Counter(project.calls())
+    paid = told(project, "returned", "step_complete", "phase_complete")
+
+    done = project.doit(*story.command)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    after = Counter(project.calls())
+    assert {name: after[name] for name in paid} == {name: before[name] for name in paid}
+    assert all(after[name] <= before[name] + 1 for name in after)
+    assert sum(after.values()) <= len(end.calls) + 1, "only the call in flight is made again"
+    found = End.of(project)
+    assert found.commits == end.commits
+    assert {name for name, data in found.files.items() ^ end.files.items()} == set()
+    assert (found.status, found.staged) == (end.status, end.staged)
+    fsck = project.git("fsck", "--strict", "--no-dangling")
+    assert fsck == ""
+    head = project.git("rev-parse", "HEAD")
+    again = project.doit(*story.command)
+    assert (again.returncode, Counter(project.calls())) == (0, after), again.stdout + again.stderr
+    assert project.git("rev-parse", "HEAD") == head
+    assert project.state()["status"] == "completed"
+
+
+def every(story: Story, end: End, kind: str, folder: Path, points: Iterator[int] | range) -> int:
+    """Kill the story at each of the points until it ends by itself; gives how many were tried."""
+    for tried, point in enumerate(points):
+        project = story.project(folder / str(point))
+        if not run_and_die(project, story, kind, point):
+            return tried
+        try:
+            goes_on(project, story, end)
+        except AssertionError as error:
+            raise AssertionError(f"killed at {kind} {point}: {error}") from error
+        shutil.rmtree(folder / str(point))
+    return len(points) if isinstance(points, range) else 0
+
+
+def test_a_run_killed_at_a_sample_of_its_records_is_finished_by_the_same_command(tmp_path, undisturbed):
+    assert every(TEN, undisturbed[TEN], "records", tmp_path, range(3, 400, 23)) >= 10
+
+
+def test_a_run_killed_at_a_sample_of_its_effects_is_finished_by_the_same_command(tmp_path, undisturbed):
+    assert every(BRIEF, undisturbed[BRIEF], "effects", tmp_path, range(2, 2000, 19)) >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(8))
+def test_a_run_killed_before_or_after_any_record_is_finished_by_the_same_command(part, tmp_path, undisturbed):
+    assert every(TEN, undisturbed[TEN], "records", tmp_path, range(part + 1, 2000, 8)) >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(8))
+def test_a_run_killed_after_any_single_effect_is_finished_by_the_same_command(part, tmp_path, undisturbed):
+    assert every(BRIEF, undisturbed[BRIEF], "effects", tmp_path, range(part + 1, 4000, 8)) >= 10
