@@ -7,7 +7,7 @@ from typing import Any
 
 from doit.exceptions import TaskFailed
 
-from doflow import adopting, judge
+from doflow import adopting, judge, settle
 from doflow.errors import DoflowError
 from doflow.kinds import agent, gate, implement, review, shell
 from doflow.model import Outcome, Status, Step
@@ -43,6 +43,20 @@ def of(session: Session, work: Work, node: Node, step: Step) -> tuple[Act, Judge
         lambda: _guarded(session, work, alone, lambda: kind.run(step, world, work.fence)),
         lambda _: _step(session, work, step),
     )
+
+
+def of_item(session: Session, work: Work, item: Step) -> tuple[Act, Judge]:
+    """One item of a `foreach`: a step of its own, whose group is done when all of them are."""
+    kind: Any = shell if item.kind == "shell" else agent
+    alone = bool(item.writes) or (item.kind == "shell" and item.repair > 0)
+
+    def run() -> Outcome:
+        outcome: Outcome = kind.run(item, work.world, work.fence)
+        if outcome.ok:
+            settle.complete_group(work.world, item.id.partition(":")[0])
+        return outcome
+
+    return lambda: _guarded(session, work, alone, run), lambda _: _step(session, work, item)
 
 
 def of_phase(session: Session, work: Work, step: Step, number: str) -> tuple[Act, Judge]:

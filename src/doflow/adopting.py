@@ -12,7 +12,7 @@ from doflow.world import World
 
 def take(world: World, name: str, why: str, commit: bool = True) -> tuple[str, ...]:
     """The step counts as done with its artifacts as they are now; gives their paths."""
-    step = world.flow.step(name)
+    step = world.step(name)
     if step is None:
         known = ", ".join(found.id for found in world.flow.steps)
         raise UsageError(f"{world.flow.name} has no step {name} (it has: {known})", "doflow status")

@@ -62,7 +62,7 @@ def prompt(job: Job, world: World, trouble: str = "") -> str:
         world.book.notes.get(step.id, ""), trouble,
     )  # fmt: skip
     extra = {"phase": job.phase.number, "title": job.phase.title} if job.phase else {}
-    return render.prompt(step, brief, world.params | extra)
+    return render.prompt(step, brief, world.params_of(step) | extra)
 
 
 def inputs(job: Job, world: World) -> tuple[Input, ...]:
@@ -129,7 +129,7 @@ def timeout_of(job: Job, world: World) -> Timeout:
 
 def log_path(job: Job, world: World, attempt: int, role: str = "step") -> str:
     extra = "" if role == "step" else f".{role}"
-    name = job.name.replace(":", ".")
+    name = job.name.replace(":", ".").replace("/", ".")
     return str(world.state_dir / "logs" / f"{name}.{attempt}{extra}.log")
 
 

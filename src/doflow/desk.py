@@ -67,7 +67,7 @@ class Desk:
 
     @staticmethod
     def step(work: Work, name: str) -> Step:
-        step = work.world.flow.step(name.removeprefix(f"{work.world.flow.name}:"))
+        step = work.world.step(name.removeprefix(f"{work.world.flow.name}:"))
         if step is None:
             import difflib
 

@@ -20,7 +20,7 @@ class Holder:
     def take(self) -> None:
         fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _patiently(fd)
         except OSError as cause:
             os.close(fd)
             raise LockHeld(f"another run works in {self._root}{who(self._root)}", "wait for it, or stop it with ^C") from cause
@@ -57,12 +57,25 @@ def held(root: Path) -> bool:
     """Does somebody hold the lock now?"""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
     finally:
         os.close(fd)
     return False
+
+
+def _patiently(fd: int) -> None:
+    """Whoever only asks whether it is held holds it for a moment too: so a refusal is asked for three times."""
+    import time
+
+    for _ in range(2):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError:
+            time.sleep(0.02)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _from_kernel(root: Path) -> str:

@@ -62,7 +62,8 @@ def _phase(step: Step, number: str, world: World) -> Job:
     """The phase that is named; else the first that is not done; else the first."""
     path = world.path(step.phases)
     if not world.digest(path):
-        raise UsageError(f"{step.id} has no prompt yet: its phases stand in {path}, which does not exist", "doflow plan")
+        words = f"{step.id} has no prompt yet: its phases stand in {path}, which does not exist"
+        raise UsageError(words, f"doit {world.flow.name} makes it; doflow plan shows by which step")
     keyed = judge.phase_keys(step, world)
     open_ = [phase.number for phase, key in keyed if not judge.of_phase(step, phase, key, world).fresh]
     wanted = number or (open_ or [keyed[0][0].number])[0]
@@ -70,4 +71,5 @@ def _phase(step: Step, number: str, world: World) -> Job:
         if phase.number == wanted:
             return Job(step, key, (), step.writes, phase, last=place == len(keyed) - 1)
     there = ", ".join(phase.number for phase, _ in keyed)
-    raise UsageError(f"{path} has no phase {wanted} (it has: {there})", f"doflow plan --prompt {step.id}:{keyed[0][0].number}")
+    hint = f"doflow plan --prompt {step.id}:{keyed[0][0].number}"
+    raise UsageError(f"{path} has no phase {wanted} (it has: {there})", hint)

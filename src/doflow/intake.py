@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from doflow import files, runs
+from doflow import files, keys, runs
 from doflow.errors import UsageError, WorldError
 from doflow.guards import unbuilt
 from doflow.repo import git, look
@@ -24,6 +24,10 @@ def preflight(world: World) -> None:
             "git does not know who you are, and doflow invents no author",
             'git config user.name "Your Name" && git config user.email you@example.org',
         )
+    if world.run.fresh:
+        _params(world)
+        if world.settings.branch == "new" and world.run.branch.strip("0123456789abcdefghijklmnopqrstuvwxyz-"):
+            git.valid(head, world.run.branch)
     if not world.run.fresh and world.run.branch and head.branch != world.run.branch and not world.options.reopen:
         raise WorldError(
             f"run {world.run.name} belongs to branch {world.run.branch}, but {head.branch} is checked out",
@@ -50,7 +54,6 @@ def begin(world: World) -> None:
     run = world.run
     if not run.fresh:
         return
-    _params(world)
     branch = run.branch if world.settings.branch == "new" else world.head.branch
     world.ledger.add(
         "run_started", flow=run.flow, goal=run.goal, branch=branch, issue=run.issue, dir=run.dir,
@@ -60,13 +63,24 @@ def begin(world: World) -> None:
         _branch(world, branch)
     world.run_dir.mkdir(parents=True, exist_ok=True)
     files.write(str(world.run_dir / "input.md"), (run.goal + "\n").encode("utf-8", "surrogateescape"))
+    inputs(world)
     world.run = replace(run, branch=branch, fresh=False)
     world.book.run = world.run
     world.write_lock()
 
 
+def inputs(world: World) -> None:
+    """The goals of sub-flows, each in its own input.md; written anew when the flow says another one."""
+    for path, text in world.flow.inputs:
+        data = (keys.substitute(text, world.params) + "\n").encode("utf-8", "surrogateescape")
+        target = world.run_dir / path
+        if not target.exists() or target.read_bytes() != data:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            files.write(str(target), data)
+
+
 def _params(world: World) -> None:
-    missing = [param.name for param in world.flow.params if param.required and not world.params.get(param.name)]
+    missing = [param.name for param in world.flow.params if param.required and not world.params.get(param.name, "").strip()]
     if missing:
         name = missing[0]
         raise UsageError(

@@ -14,7 +14,8 @@ from doflow import sections
 from doflow.errors import WorldError
 from doflow.model import Prompt, Read, Step
 
-_PARAM = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+_PARAM = re.compile(r"(?<![{$])\{([a-z][a-z0-9_-]*)\}(?!\})")
+_ESCAPED = re.compile(r"\{\{([a-z][a-z0-9_-]*)\}\}")
 _GLOB = re.compile(r"[*?\[]")
 ABSENT = ""
 
@@ -127,8 +128,15 @@ def short(value: object, length: int = 16) -> str:
 
 
 def substitute(text: str, params: Mapping[str, str]) -> str:
-    """Put parameters in the place of `{name}`; other braces stay as they are, values are not looked at again."""
-    return _PARAM.sub(lambda found: params.get(found[1], found[0]), text)
+    """Put parameters in the place of `{name}` (`{{name}}` is the word itself); other braces stay as they are, and
+    values are not looked at again."""
+    parts = _ESCAPED.split(text)
+    for place, part in enumerate(parts):
+        if place % 2:
+            parts[place] = f"{{{part}}}" if part in params else f"{{{{{part}}}}}"
+        else:
+            parts[place] = _PARAM.sub(lambda found: params.get(found[1], found[0]), part)
+    return "".join(parts)
 
 
 def _definition(step: Step) -> str:
@@ -146,7 +154,7 @@ def _prompt(prompt: Prompt, packaged: bool) -> str:
 def _used(step: Step, params: Mapping[str, str]) -> dict[str, str]:
     texts = [step.prompt.text if step.prompt else "", step.shell, *step.run, *step.makes]
     names = {name for text in texts for name in _PARAM.findall(text)}
-    return {name: params[name] for name in sorted(names) if name in params}
+    return {name: params[name] for name in sorted(names) if name in params} | dict(step.params)
 
 
 def _digest(path: str, section: str, place: Place) -> str:

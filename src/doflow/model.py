@@ -173,6 +173,7 @@ class Step:
     fixer: str = ""
     mode: str = ""
     flow: str = ""
+    params: tuple[tuple[str, str], ...] = ()
     foreach: tuple[str, ...] | str = ()
     via: str = ""
     judge: str = ""
@@ -192,6 +193,7 @@ class Flow:
     protect: tuple[str, ...] = ()
     file: str = ""
     packaged: bool = False
+    inputs: tuple[tuple[str, str], ...] = ()
 
     def step(self, name: str) -> Step | None:
         return next((step for step in self.steps if step.id == name), None)

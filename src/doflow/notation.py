@@ -19,6 +19,7 @@ RUN_WORDS = frozenset(
         "phase",
         "title",
         "item",
+        "index",
         "persona",
         "round",
         "branch",

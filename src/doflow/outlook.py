@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from doflow import judge, ledger, lock, plan
 from doflow.kinds import gate
@@ -32,6 +33,12 @@ class Line:
     edited: tuple[str, ...] = ()
     author: str = ""
     maybe: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "step": self.name, "role": self.role, "state": self.state, "reasons": list(self.reasons),
+            "remarks": list(self.remarks), "edited": list(self.edited), "author": self.author, "maybe": self.maybe,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ class Node(NamedTuple):
     """One doit task to be. `deps`: nodes it waits for; `router`: the node whose answer says what it waits for."""
 
     name: str
-    role: str  # step, phases, clarify, gate, route
+    role: str  # step, phases, each, clarify, gate, route
     step: str
     deps: tuple[str, ...]
     router: str
@@ -114,7 +114,7 @@ def _parts(step: Step, settings: Settings) -> list[str]:
 
 
 def _nodes(flow: Flow, step: Step, settings: Settings, wait: tuple[str, ...], router: str) -> list[Node]:
-    role = {"gate": "gate", "implement": "phases"}.get(step.kind, "step")
+    role = "each" if step.foreach else {"gate": "gate", "implement": "phases"}.get(step.kind, "step")
     nodes = [Node(f"{flow.name}:{step.id}", role, step.id, wait, router, _doc(step))]
     for part in _parts(step, settings)[1:]:
         kind = part.rsplit(".", 1)[1]

@@ -105,7 +105,7 @@ def _cached(root: Path, environ: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def _read(root: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    from doflow import load, plan, settings
+    from doflow import load, plan, settings, subflow
     from doflow.errors import FlowError
 
     broken: dict[str, str] = {}
@@ -116,10 +116,11 @@ def _read(root: Path, environ: Mapping[str, str]) -> dict[str, Any]:
         broken["doflow.yaml"] = str(error)
     found = load.catalogue(root, chosen.command_variant)
     broken |= {name: str(error) for name, error in found.broken.items()}
-    plans = {name: plan.build(flow, chosen) for name, flow in found.flows.items()}
+    flows = {name: subflow.inline(flow, found.flows) for name, flow in found.flows.items()}
+    plans = {name: plan.build(flow, chosen) for name, flow in flows.items()}
     detail = {
         "settings": _plain(chosen),
-        "flows": {name: _plain(flow) for name, flow in found.flows.items()},
+        "flows": {name: _plain(flow) for name, flow in flows.items()},
         "plans": {name: _bare(value) for name, value in plans.items()},
     }
     return {

@@ -89,7 +89,7 @@ def _committed(world: World) -> Lock | None:
 
 def _learn(world: World, commit: Mapping[str, str]) -> None:
     """What one commit's trailers say: this step had this key; its artifacts are as they are now."""
-    step = world.flow.step(commit.get("Doflow-Step", ""))
+    step = world.step(commit.get("Doflow-Step", ""))
     if step is None or not commit.get("Doflow-Key"):
         return
     phase = commit.get("Doflow-Phase", "")
@@ -121,7 +121,7 @@ def _pending(world: World, name: str, entry: Mapping[str, Any]) -> None:
 
 
 def _scope(world: World, name: str, entry: Mapping[str, Any]) -> Scope | None:
-    step = world.flow.step(entry["step"])
+    step = world.step(entry["step"])
     if step is None or (step.kind == "shell" and not step.repair):
         return None
     from doflow.sections import Phase
@@ -135,7 +135,7 @@ def _scope(world: World, name: str, entry: Mapping[str, Any]) -> Scope | None:
 
 def _unwatched(world: World, fence: Fence, name: str, entry: Mapping[str, Any]) -> list[str]:
     """A killed command without a snapshot: its artifacts that are not what they were at its start."""
-    step = world.flow.step(entry["step"])
+    step = world.step(entry["step"])
     if step is None or step.kind != "shell" or step.repair:
         return []
     left = []

@@ -103,7 +103,8 @@ def name_new(root: Path, flow: str, wish: Wish, branches: Iterable[str], layout:
         folder = inside(root, wish.feature_dir)
         name = os.path.basename(folder)
     else:
-        names = {*branches, *_listed(root / layout), *_listed(root / _STATE)}
+        begun = (name for name in _listed(root / _STATE) if _begun(root, name))
+        names = {*branches, *_listed(root / layout), *begun}
         number = 1 + max((int(found[1]) for name in names if (found := _NUMBER.match(name))), default=0)
         name = wish.run or f"{number:03d}-{slug(goal) or f'{flow}-{int(time.time())}'}"
         folder = f"{layout}/{name}"

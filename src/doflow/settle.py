@@ -40,6 +40,19 @@ def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
     return outcome
 
 
+def complete_group(world: World, name: str) -> None:
+    """A step over items is done when every item is: its own record says so, without a commit."""
+    group = world.flow.step(name)
+    with world.guard:
+        keys_ = [world.book.steps[item.id].key for item in world.items(group) if item.id in world.book.steps] if group else []
+        if group is None or len(keys_) < len(world.items(group)):
+            return
+        record = Record(keys.short(keys_, 64), by={}, at=ledger.now())
+        world.put(name, record, {})
+        world.book.loose.add(name)
+        world.ledger.add("step_complete", step=name, record=record.plain(), loose=True)
+
+
 def marker(job: Job, world: World, text: str) -> str:
     """The marker line of a routing step: in its artifact first, then in the agent's last words."""
     wanted = tuple(route.when for route in job.step.routes)
@@ -96,7 +109,7 @@ def _committed(job: Job, world: World, artifacts: Mapping[str, Artifact]) -> str
         if commits.adopted(world.git, intent["base"], intent["new"]):
             return str(intent["new"])
     paths = {*entry.get("files", {}), *artifacts, f"{world.run.dir}/{lock.NAME}"}
-    paths.add(f"{world.run.dir}/input.md")
+    paths |= {f"{world.run.dir}/{name}" for name in ("input.md", *(path for path, _ in world.flow.inputs))}
     message = _message(world, _subject(job, world), job.step.id, job.key.key, job.phase.number if job.phase else "")
     return _commit(world, tuple(sorted(paths)), message, job.where)
 
@@ -128,11 +141,11 @@ def _subject(job: Job, world: World) -> str:
     if job.subject:
         return job.subject
     if job.phase:
-        params = world.params | {"phase": job.phase.number, "title": job.phase.title, "step": job.step.id}
+        params = world.params_of(job.step) | {"phase": job.phase.number, "title": job.phase.title, "step": job.step.id}
         said = job.step.commit or ("{step}: {title}" if job.phase.number == "all" else "Phase {phase}: {title}")
         return keys.substitute(said, params)
     names = ", ".join(job.step.makes)
-    return keys.substitute(job.step.commit, world.params) if job.step.commit else f"{job.step.id}: {names}"
+    return keys.substitute(job.step.commit, world.params_of(job.step)) if job.step.commit else f"{job.step.id}: {names}"
 
 
 def _message(world: World, subject: str, step: str, key: str, phase: str = "") -> str:

@@ -26,6 +26,7 @@ _ONLY = {
     "fixer": ("review",),
     "mode": ("review",),
     "flow": ("flow",),
+    "params": ("flow",),
     "clarify": ("agent",),
     "from": ("agent", "review"),
     "prompt": ("agent", "implement", "review", "shell"),
@@ -68,6 +69,7 @@ def build(entry: Entry, origin: Origin, bench: Bench) -> Step:
     fields["from_text"] = fields.pop("from", False)
     if isinstance(value.get("run"), str):
         fields["run"], fields["shell"] = (), value["run"]
+    fields["params"] = tuple((name, str(said)) for name, said in value.get("params", {}).items())
     if kind == "review":
         fields = {"personas": PERSONAS, **fields}
         fields["voices"] = tuple(found for name in fields["personas"] if (found := _voice(name, bench)))

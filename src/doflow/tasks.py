@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from doit.task import DelayedLoader, Task
+from doit.task import Task
 
-from doflow import creators, hot, project
+from doflow import creators, groups, hot, project
+from doflow.flowtask import FlowTask, Fresh, ahead
 from doflow.session import Session, Work
 
 if TYPE_CHECKING:
@@ -31,30 +32,6 @@ _FLAGS = (
     ("agent", str, "", "who does the steps, instead of what the flow says"),
     ("auto_approve", bool, False, "pass gates (never clarifications)"),
 )
-
-
-class FlowTask(Task):  # type: ignore[misc]
-    """A task that learns from a router's answer what it waits for."""
-
-    ahead: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-
-    def update_deps(self, deps: Mapping[str, Any]) -> None:
-        super().update_deps(self.ahead(deps) if self.ahead and "order" in deps else deps)
-
-
-class Fresh:
-    """The one up-to-date object of a task; doit calls it, `doit info` prints it."""
-
-    def __init__(self, judge: Callable[[Mapping[str, Any]], tuple[str, ...]]) -> None:
-        self._judge = judge
-        self._reasons: tuple[str, ...] = ()
-
-    def __call__(self, task: Any, values: Mapping[str, Any]) -> bool:
-        self._reasons = self._judge(values)
-        return not self._reasons
-
-    def __repr__(self) -> str:
-        return f"stale: {'; '.join(self._reasons)}" if self._reasons else "up to date"
 
 
 def namespace(root: str | None) -> dict[str, object]:
@@ -113,6 +90,7 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
 def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     """The run that is meant, its world, and, when a run begins, what a killed one left made good."""
     from doflow.errors import UsageError
+    from doflow import concrete
     from doflow.guards.fence import Fence
     from doflow.projection import Projection
     from doflow.world import Options, World
@@ -131,6 +109,7 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     world = World(
         session.root, opened.flow(flow), run, opened.settings(), opened.plan(flow), session.environ, session.hears, options
     )
+    world.flow = concrete.flow(world.flow, world.params)
     work = Work(world, Fence(world), Projection(world))
     session.add(work)
     if not run.fresh and not options.reopen and world.head.branch != run.branch:
@@ -143,11 +122,13 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
 
 def _ready(session: Session, work: Work) -> None:
     """What a killed process left is made good, what the person says is done is taken as done."""
-    from doflow import recovery
+    from doflow import intake, recovery
 
     recovery.sweep(work.world)
     if not work.world.run.fresh:
         recovery.recover(work.world, work.fence)
+        if work.world.flow.inputs and not work.world.frozen:
+            intake.inputs(work.world)
     elif work.world.options.completed:
         session.begin(work)
     _complete(work.world, work.world.options.completed)
@@ -241,77 +222,16 @@ def _tasks(session: Session, work: Work, node: Node) -> Iterator[Task]:
     world = work.world
     common: dict[str, Any] = {"io": _IO, "verbosity": 2, "subtask_of": world.flow.name, "doc": node.doc}
     waits: dict[str, Any] = {"task_dep": list(node.deps), "calc_dep": [node.router] if node.router else []}
-    if node.role == "phases":
-        yield from _phases(session, work, node, common, waits)
+    if node.role in ("phases", "each"):
+        yield from groups.fill(session, work, node, common, waits)
         return
     step = world.flow.step(node.step)
     assert step is not None
     act, judge = actions.of(session, work, node, step)
     targets = [os.path.join(session.root, world.path(said)) for said in step.makes] if node.role == "step" else []
     task = FlowTask(node.name, [act], targets=targets, uptodate=[Fresh(judge)], **common, **waits)
-    task.ahead = _ahead(work, node)
+    task.ahead = ahead(work, node)
     yield task
-
-
-def _phases(session: Session, work: Work, node: Node, common: Any, waits: Any) -> Iterator[Task]:
-    """A group that is filled when the task list is there; known phases can be named before that."""
-    from doflow import actions, judge
-
-    world = work.world
-    step = world.flow.step(node.step)
-    assert step is not None
-
-    def real() -> Iterator[Task]:
-        if session.executing and not world.frozen:
-            from doflow import recovery
-
-            recovery.at_head(world, step)
-        before = list(waits["task_dep"])
-        names = []
-        for phase, _ in judge.phase_keys(step, world):
-            name = f"{node.name}:{phase.number}"
-            act, judged = actions.of_phase(session, work, step, phase.number)
-            about = {**common, "subtask_of": node.name, "doc": phase.title}
-            yield Task(name, [act], uptodate=[Fresh(judged)], task_dep=before, **about)
-            names.append(name)
-            before = [name]
-        yield Task(node.name, None, task_dep=names, has_subtask=True, subtask_of=common["subtask_of"], doc=node.doc)
-
-    there = bool(world.digest(world.path(step.phases)))
-    if not session.executing:
-        if there:
-            yield from real()
-        else:
-            yield Task(node.name, None, has_subtask=True, subtask_of=common["subtask_of"], doc=node.doc)
-        return
-    loader = DelayedLoader(real)
-    loader.basename = node.name
-    group = FlowTask(node.name, None, loader=loader, subtask_of=common["subtask_of"], doc=node.doc, **waits)
-    group.ahead = _ahead(work, node)
-    yield group
-    for phase, _ in judge.phase_keys(step, world) if there else ():
-        yield Task(f"{node.name}:{phase.number}", None, loader=loader, subtask_of=node.name, doc=phase.title,
-                   task_dep=list(waits["task_dep"]))  # fmt: skip
-
-
-def _ahead(work: Work, node: Node) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """What a step behind a router waits for, once the router has said which steps run."""
-
-    def deps(said: Mapping[str, Any]) -> Mapping[str, Any]:
-        plan = work.world.plan
-        order: list[str] = list(said["order"])
-        if node.step not in order:
-            return {}
-        from doflow import plan as plans
-
-        turns = [name for name in order[: order.index(node.step)] if name in plan.routes and name != said["router"]]
-        later = [name for name in turns if order.index(name) > order.index(said["router"])]
-        if later:
-            return {"calc_dep": [plan.ends[later[-1]]]}
-        before = plans.follows(plan, order)[node.step]
-        return {"task_dep": [plan.ends[name] for name in before if plan.ends[name] != plan.ends[said["router"]]]}
-
-    return deps
 
 
 def _group(flow: str, work: Work) -> Task:

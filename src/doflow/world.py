@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from doflow import book as books
-from doflow import files, keys, ledger, lock, plan
+from doflow import concrete, files, keys, ledger, lock, plan
 from doflow.lock import Artifact, Record
 from doflow.model import Flow, Settings, Step
 from doflow.repo import look
@@ -61,6 +61,7 @@ class World:
     _digests: dict[str, tuple[tuple[int, int, int, int], str]] = field(default_factory=dict)
     _order: tuple[object, tuple[str, ...], dict[str, tuple[str, ...]]] | None = None
     _place: keys.Place | None = None
+    lock_digest: str = ""
     _base: str | None = None
 
     @property
@@ -107,7 +108,9 @@ class World:
     @property
     def params(self) -> dict[str, str]:
         given = {param.name: param.default for param in self.flow.params} | dict(self.run.params)
-        return given | {"goal": self.run.goal, "run": self.run.name, "run_dir": self.run.dir}
+        run = self.run
+        own = {"goal": run.goal, "flow": run.flow, "run": run.name, "run_dir": run.dir}
+        return given | own | {"branch": run.branch, "issue": run.issue}
 
     @property
     def place(self) -> keys.Place:
@@ -115,6 +118,28 @@ class World:
             boxed = frozenset(f"{self.run.dir}/{step.phases}" for step in self.flow.steps if step.phases)
             self._place = keys.Place(self.root, self.run.dir, boxed, self.digest)
         return self._place
+
+    def params_of(self, step: Step) -> dict[str, str]:
+        """The parameters as a step sees them: the run's, and over them its own (a sub-flow's, an item's)."""
+        base = self.params | {"step": step.id}
+        return base | {name: keys.substitute(value, base) for name, value in step.params}
+
+    def step(self, name: str) -> Step | None:
+        """A step by its id, or one item of a `foreach` by `step:item`."""
+        found = self.flow.step(name)
+        if found is None and ":" in name:
+            group = self.flow.step(name.partition(":")[0])
+            parts = self.items(group) if group is not None and group.foreach else ()
+            return next((part for part in parts if part.id == name), None)
+        return found
+
+    def items(self, step: Step) -> tuple[Step, ...]:
+        """The items of a `foreach` as they are now; none while the file that lists them is not there."""
+        if isinstance(step.foreach, tuple):
+            return concrete.items(step, None, "")
+        path = self.path(step.foreach)
+        text = self.place.text(path)
+        return () if text is None else concrete.items(step, text, path)
 
     def path(self, said: str) -> str:
         return self.place.path(said)
@@ -142,13 +167,13 @@ class World:
 
     def before(self, name: str) -> tuple[str, ...]:
         """The steps that this one comes after, in the active order."""
-        return self._ordered()[2].get(name, ())
+        return self._ordered()[2].get(name.partition(":")[0], ())
 
     def key(self, step: Step) -> keys.Key:
         markers = [(name, self.book.steps[name].marker) for name in self.before(step.id) if name in self.book.steps]
         trigger = self.agent_of(step) if "agent" in self.settings.triggers else ""
         return keys.of_step(
-            step, self.place, self.params, self.book.notes.get(step.id, ""),
+            step, self.place, self.params_of(step), self.book.notes.get(step.id, ""),
             [pair for pair in markers if pair[1]], trigger, "packaged" in self.settings.triggers,
             self.code_diff() if self.reviews_code(step) else "",
         )  # fmt: skip
@@ -196,6 +221,7 @@ class World:
 
     def write_lock(self) -> None:
         lock.write(self.run_dir / lock.NAME, self._lines.text(self.book.lock))
+        self.lock_digest = self.digest(f"{self.run.dir}/{lock.NAME}")
 
     def put(self, name: str, record: Record, artifacts: Mapping[str, Artifact]) -> None:
         with self.guard:

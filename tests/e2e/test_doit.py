@@ -1,5 +1,177 @@
-def test_smoke(project):
-    done = project.doit("tiny", "--goal=Log in by a link")
-    print(done.stdout, done.stderr, project.state(), project.subjects())
-    assert (done.returncode, project.calls()) == (0, ["specify", "plan", "tasks", "implement:1", "implement:2"])
-    assert 0
+"""What doit users expect: list, info, forget, one task alone, and doit elsewhere untouched."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.project import Project
+
+GOAL = "--goal=Log in by a link"
+
+
+@pytest.fixture
+def done(project: Project) -> Project:
+    """A finished run of `tiny`."""
+    finished = project.doit("tiny", GOAL)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert project.calls() == ["specify", "plan", "tasks", "implement:1", "implement:2"]
+    project.forget_calls()
+    return project
+
+
+def test_list_shows_the_flows_and_writes_nothing(project):
+    listed = project.doit("list")
+
+    assert listed.returncode == 0
+    assert "tiny" in listed.stdout and "A spec, a plan" in listed.stdout
+    assert not (project.root / ".doflow").exists()
+
+
+def test_list_all_shows_steps_and_phases(done):
+    listed = done.doit("list", "--all", "--quiet")
+
+    assert {"tiny", "tiny:specify", "tiny:plan", "tiny:tasks", "tiny:implement", "tiny:implement:2"} <= set(listed.stdout.split())
+    assert done.calls() == []
+
+
+def test_list_status_says_what_is_up_to_date(done):
+    listed = dict(line.split()[1::-1] for line in done.doit("list", "--all", "--status").stdout.splitlines() if line)
+    assert listed["tiny:plan"] == "U"
+
+    path = done.run_dir() / "spec.md"
+    path.write_text(path.read_text() + "More.\n")
+    listed = dict(line.split()[1::-1] for line in done.doit("list", "--all", "--status").stdout.splitlines() if line)
+    assert (listed["tiny:plan"], listed["tiny:implement:1"]) == ("R", "U")
+
+
+def test_info_names_the_reason_why_a_step_is_stale(done):
+    assert "up to date" in done.doit("info", "tiny:plan").stdout
+
+    path = done.run_dir() / "spec.md"
+    path.write_text(path.read_text() + "More.\n")
+
+    assert "spec.md was edited by hand" in done.doit("info", "tiny:plan").stdout
+
+
+def test_forget_of_a_step_runs_it_again_and_nothing_else(done):
+    assert done.doit("forget", "tiny:plan").returncode == 0
+
+    assert done.doit("tiny").returncode == 0
+    assert done.calls() == ["plan"]
+    done.forget_calls()
+    assert done.doit("tiny").returncode == 0
+    assert done.calls() == []
+
+
+def test_forget_of_a_flow_runs_all_of_it_again(done):
+    assert done.doit("forget", "tiny").returncode == 0
+
+    assert done.doit("tiny").returncode == 0
+    assert done.calls() == ["specify", "plan", "tasks", "implement:1", "implement:2"]
+
+
+def test_one_step_runs_with_what_it_needs_and_no_more(project):
+    finished = project.doit("tiny:plan", GOAL)
+
+    assert finished.returncode == 1 or project.calls() == ["specify", "plan"], finished.stdout + finished.stderr
+
+
+def test_one_step_alone_runs_what_comes_before_it(project):
+    finished = project.doit("tiny", GOAL, "--next")
+    assert finished.returncode == 0
+
+    finished = project.doit("tiny:plan")
+
+    assert (finished.returncode, project.calls()) == (0, ["specify", "plan"]), finished.stdout + finished.stderr
+    assert project.state()["status"] == "active"
+
+
+def test_one_phase_alone_runs_those_before_it(done):
+    path = done.run_dir() / "tasks.md"
+    path.write_text(path.read_text() + "\n## Phase 3: Garden\n\n- [ ] [T003] Plant\n")
+
+    finished = done.doit("tiny:implement:2")
+    assert (finished.returncode, done.calls()) == (0, []), finished.stdout + finished.stderr
+    finished = done.doit("tiny:implement:3")
+    assert (finished.returncode, done.calls()) == (0, ["implement:3"]), finished.stdout + finished.stderr
+
+
+@pytest.mark.parametrize("word", ["tiny:nosuch", "nosuch", "tiny:implement:99"])
+def test_an_unknown_step_is_an_error_that_names_it(done, word):
+    finished = done.doit(word)
+
+    assert finished.returncode == 1
+    assert word in finished.stdout + finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert done.calls() == []
+
+
+def test_an_unknown_option_is_an_error(done):
+    finished = done.doit("tiny", "--gaol=x")
+
+    assert finished.returncode == 1
+    assert "gaol" in finished.stdout + finished.stderr
+
+
+def test_plain_doit_goes_on_with_the_run_of_the_branch(project):
+    project.agent("usual() if step != 'tasks' else stop(75)")
+    assert project.doit("tiny", GOAL).returncode == 3
+    project.agent("usual()")
+    project.forget_calls()
+
+    finished = project.doit()
+
+    assert (finished.returncode, project.calls()) == (0, ["tasks", "implement:1", "implement:2"])
+
+
+def test_plain_doit_without_a_run_says_how_to_start_one(project):
+    finished = project.doit()
+
+    assert "doit FLOW --goal=" in finished.stderr
+    assert (finished.returncode, (project.root / ".doflow").exists()) == (0, False)
+
+
+def test_help_of_a_flow_lists_its_options(project):
+    shown = project.doit("help", "tiny")
+
+    assert shown.returncode == 0
+    assert "--goal" in shown.stdout and "what to build" in shown.stdout.lower()
+
+
+def test_the_persons_own_tasks_run_beside_the_flows(project):
+    project.write("dodo.py", project.read("dodo.py") + "\n\ndef task_hello():\n    return {'actions': ['echo hello > hello.txt']}\n")
+    project.commit("A task")
+
+    assert project.doit("hello").returncode == 0
+    assert project.read("hello.txt") == "hello\n"
+    assert not (project.root / ".doflow" / "runs").exists()
+
+
+def test_a_dodo_file_without_doflow_works_as_if_doflow_were_not_there(project):
+    project.write("dodo.py", "def task_fails():\n    return {'actions': ['exit 3']}\n\ndef task_good():\n    return {'actions': ['true']}\n")
+
+    assert project.doit("good").returncode == 0
+    assert project.doit("fails").returncode == 1
+    assert not (project.root / ".doflow").exists()
+
+
+def test_a_lost_memory_of_doit_runs_nothing_again(done):
+    for path in (done.root / ".doflow").glob("state.db*"):
+        path.unlink()
+
+    assert done.doit("tiny").returncode == 0
+    assert done.calls() == []
+
+
+def test_a_memory_of_doit_that_is_garbage_runs_nothing_again(done):
+    (done.root / ".doflow" / "state.db").write_bytes(b"not a database at all" * 100)
+    (done.root / ".doflow" / "stamps" / "tiny").unlink()
+
+    finished = done.doit("tiny")
+    assert (finished.returncode, done.calls()) == (0, []), finished.stdout + finished.stderr
+
+
+def test_clean_of_doit_does_not_delete_artifacts(done):
+    done.doit("clean", "tiny")
+
+    assert (done.run_dir() / "spec.md").exists()

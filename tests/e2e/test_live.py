@@ -7,7 +7,6 @@ import re
 import signal
 
 import pytest
-
 from tests.support.project import Project
 from tests.support.terminal import Terminal
 
@@ -321,7 +320,9 @@ def test_a_run_with_nothing_to_do_does_not_pay_for_the_live_view(project):
 
 def test_a_task_of_the_projects_own_prints_between_the_steps_unharmed(project):
     project.flow("one", ONE)
-    project.write("dodo.py", project.read("dodo.py") + "def task_own():\n    return {'actions': ['echo from a task of mine']}\n")
+    project.write(
+        "dodo.py", project.read("dodo.py") + "def task_own():\n    return {'actions': ['echo from a task of mine']}\n"
+    )
     project.commit()
 
     with Terminal(project, "doit", "one", "--goal=x", "own") as terminal:

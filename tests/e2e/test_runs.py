@@ -443,22 +443,10 @@ def test_a_repository_without_a_commit_runs(tmp_path):
     assert (project.root / "dodo.py").exists()
 
 
-def test_a_detached_head_gets_a_branch_and_loses_nothing(two):
-    two.git("checkout", "-q", "--detach")
-    head = two.git("rev-parse", "HEAD")
-
-    works(two, "two", "--goal=First")
-
-    assert two.git("branch", "--show-current").strip() == "001-first"
-    assert two.git("rev-parse", "HEAD~2") == head
-
-
-def test_a_detached_head_without_a_new_branch_is_refused(two):
-    two.settings("git: {branch: current}\n")
-    two.commit("No branches")
+def test_a_detached_head_is_refused(two):
     two.git("checkout", "-q", "--detach")
 
-    assert "detached" in refused(two, "two", "--goal=First").lower()
+    assert "git switch -c" in refused(two, "two", "--goal=First")
 
 
 def test_a_merge_in_progress_is_refused(two):

@@ -155,6 +155,7 @@ def run_and_die(project: Project, story: Story, kind: str, point: int) -> bool:
     argv = (sys.executable, crash.__file__, kind, str(point), *story.command)
     done = subprocess.run(argv, cwd=project.root, env=project.env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (0, -signal.SIGKILL), done.stdout + done.stderr
+    assert crash.none_left(project.home) == {}
     return done.returncode != 0
 
 

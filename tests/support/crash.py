@@ -92,6 +92,34 @@ def effects(points: Points) -> None:
     points.after(state.Backend, "_commit")
 
 
+def alive(home: os.PathLike[str]) -> dict[int, str]:
+    """Every process that runs with this home: pid and command line. (A test's home is its own.)"""
+    mark = b"HOME=" + os.fsencode(home)
+    found: dict[int, str] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/environ", "rb") as file:  # noqa: PTH123
+                    mine = mark in file.read().split(b"\0")
+                with open(f"/proc/{name}/cmdline", "rb") as file:  # noqa: PTH123
+                    words = file.read().replace(b"\0", b" ").decode("utf-8", "replace")
+            except OSError:
+                continue
+            if mine and words:
+                found[int(name)] = words
+    return found
+
+
+def none_left(home: os.PathLike[str], seconds: float = 10.0) -> dict[int, str]:
+    """What is still alive after a while: {} as soon as nothing is."""
+    import time
+
+    until = time.monotonic() + seconds
+    while (found := alive(home)) and time.monotonic() < until:
+        time.sleep(0.005)
+    return found
+
+
 def main() -> int:
     kind, last, sys.argv = sys.argv[1], int(sys.argv[2]), ["doit", *sys.argv[3:]]
     here = os.path.dirname(os.path.abspath(__file__))

@@ -233,10 +233,10 @@ class Project:
         return self.git("log", "--reverse", "--format=%s").splitlines()
 
     def tree(self) -> dict[str, bytes]:
-        """Every file of the working tree outside .git and .doflow, by its bytes."""
+        """Every file of the working tree outside .git, .doflow and __pycache__, by its bytes."""
         found: dict[str, bytes] = {}
         for folder, below, names in os.walk(self.root):
-            below[:] = [name for name in below if name not in (".git", ".doflow")]
+            below[:] = [name for name in below if name not in (".git", ".doflow", "__pycache__")]
             for name in names:
                 path = Path(folder, name)
                 found[str(path.relative_to(self.root))] = path.read_bytes()

@@ -13,7 +13,7 @@ from doflow.world import World
 def check(step: Step, paths: Sequence[str], world: World) -> str:
     if not step.check.run:
         return ""
-    argv = tuple(keys.substitute(word, world.params) for word in step.check.run)
+    argv = tuple(keys.substitute(word, world.params_of(step)) for word in step.check.run)
     log = str(world.state_dir / "logs" / f"{step.id}.check.log")
     extra = {"DOFLOW_RUN": world.run.name, "DOFLOW_RUN_DIR": str(world.run_dir), "DOFLOW_STEP": step.id}
     env = environment.for_shell(world.environ, extra | {"DOFLOW_MAKES": "\n".join(str(world.root / p) for p in paths)})

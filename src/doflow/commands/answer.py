@@ -62,7 +62,8 @@ def _asked(world: World) -> Asked:
 
 def _list(args: argparse.Namespace, asked: Asked, world: World) -> int:
     if args.json:
-        rows = [{"number": n, "step": step, "file": path, "question": words} for n, (step, path, words) in _numbered(asked)]
+        names = ("step", "file", "question")
+        rows = [{"number": number, **dict(zip(names, row, strict=True))} for number, row in _numbered(asked)]
         commands.say_json({"run": world.run.name, "questions": rows})
     elif asked:
         commands.say(f"{_count(len(asked))} open in run {world.run.name}:{_lines(asked)}\n{_how(asked)}")
@@ -120,7 +121,9 @@ def _write(args: argparse.Namespace, asked: Asked, given: dict[int, str], work: 
     left = _asked(world)
     _leave(left, steps[0], work)
     words = f"{count} written into {', '.join(paths)}"
-    after = f"{_count(len(left))} left:{_lines(left)}\n{_how(left)}" if left else f"go on with: {deciding.onward(world)}"
+    after = f"go on with: {deciding.onward(world)}"
+    if left:
+        after = f"{_count(len(left))} left:{_lines(left)}\n{_how(left)}"
     return deciding.tell(args, f"{words}\n{after}", run=world.run.name, files=list(paths), answered=len(given),
                          left=len(left), commit=commit)  # fmt: skip
 
@@ -159,5 +162,7 @@ def _lines(asked: Asked) -> str:
 
 
 def _how(asked: Asked) -> str:
+    if len(asked) == 1:
+        return 'doflow answer "…"'
     places = " ".join(f'"answer {number}"' for number in range(1, len(asked) + 1))
     return f'doflow answer {places}   or one of them: doflow answer --answer {len(asked)}="…"'

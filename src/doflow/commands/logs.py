@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from doflow import holder, project, runs
+from doflow import holder, project
 from doflow.commands import say, say_json, table
+from doflow.desk import Desk
 from doflow.errors import UsageError, WorldError
-from doflow.repo import look
 from doflow.runs import Run
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 def logs(args: Namespace) -> int:
     root = project.find()
-    run = _run(root, args.run)
+    run = Desk(root).run(args.run)
     folder = root / ".doflow" / "runs" / run.name / "logs"
     if not args.step:
         return _list(run, _found(folder), args.json)
@@ -71,20 +71,6 @@ def logs(args: Namespace) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     return 0
-
-
-def _run(root: Path, name: str) -> Run:
-    known = runs.known(root, project.open_(root, os.environ).detail["settings"]["layout"])
-    if name:
-        found = [run for run in known if runs.is_called(run, name)]
-        if not found:
-            names = ", ".join(run.name for run in known) or "none yet"
-            raise UsageError(f"there is no run {name} (there are: {names})", "doflow status lists them")
-        return found[0]
-    if not known:
-        raise UsageError("there is no run here yet", 'doit FLOW --goal="…" starts one; doit list shows the flows')
-    branch = look.find(str(root)).branch
-    return next((run for run in reversed(known) if run.branch == branch), known[-1])
 
 
 def _found(folder: Path) -> list[Log]:
@@ -131,7 +117,8 @@ def _missing(run: Run, name: str, args: Namespace, there: list[Log]) -> UsageErr
     names = sorted({log.name for log in there})
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean: doflow logs {near[0]}" if near and near[0] != name else "doflow logs lists what there is"
-    return UsageError(f"run {run.name} has no log of{what} {name}{attempt} (there are: {', '.join(names) or 'none'})", hint)
+    known = ", ".join(names) or "none"
+    return UsageError(f"run {run.name} has no log of{what} {name}{attempt} (there are: {known})", hint)
 
 
 def _list(run: Run, found: list[Log], as_json: bool) -> int:

@@ -1,9 +1,9 @@
-"""`doflow plan`: what would run now, in order, and why; or the very prompt that would be sent. Nothing is run or written."""
+"""`doflow plan`: what would run now, in order, and why; or the prompt that would be sent. Nothing is run or written."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from doflow import intake, outlook, runs, tasks
 from doflow import plan as plans
@@ -129,13 +129,7 @@ def _say_routes(name: str, world: World) -> None:
 
 
 def _json(world: World, lines: tuple[Line, ...], stops: list[str]) -> int:
-    steps: list[dict[str, Any]] = [
-        {
-            "step": line.name, "role": line.role, "verdict": _verdict(line), "state": line.state, "agent": _agent(line, world),
-            "reasons": list(line.reasons), "maybe": line.maybe, "remarks": list(line.remarks), "edited": list(line.edited),
-        }
-        for line in lines
-    ]  # fmt: skip
+    steps = [{**line.plain(), "verdict": _verdict(line), "agent": _agent(line, world)} for line in lines]
     about = {"run": world.run.name, "flow": world.flow.name, "new": world.run.fresh and not outlook.away(world)}
     say_json({**about, "branch": world.run.branch, "goal": world.run.goal, "steps": steps, "stops": stops})
     return 0

@@ -25,7 +25,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def reject(args: argparse.Namespace) -> int:
     note = args.note.strip()
     if not note:
-        raise UsageError("the note is empty: the agent would not know what to change", f'doflow reject {args.step} --note "…"')
+        hint = f'doflow reject {args.step} --note "…"'
+        raise UsageError("the note is empty: the agent would not know what to change", hint)
     with deciding.opened(args.run) as (desk, work):
         step = _step(work, args.step, note)
         world = work.world

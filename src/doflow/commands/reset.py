@@ -21,7 +21,8 @@ EXAMPLES = """\
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("step", nargs="?", default="", metavar="STEP", help="the step, or a phase (implement:2); default: all")
+    about = "the step, or one phase and those after it (implement:2); default: the whole run"
+    parser.add_argument("step", nargs="?", default="", metavar="STEP", help=about)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     deciding.options(parser)
 
@@ -44,7 +45,8 @@ def reset(args: argparse.Namespace) -> int:
         what = args.step or "everything"
         commit = deciding.kept(work, f"Forget {what}", (), first.id if first else "")
         deciding.closed(work, f"{what} was reset")
-        told = f"{', '.join(names) or what}: not done any more; every file stays as it is\ngo on with: {deciding.onward(world)}"
+        words = f"{', '.join(names) or what}: not done any more; every file stays as it is"
+        told = f"{words}\ngo on with: {deciding.onward(world)}"
         return deciding.tell(args, told, run=world.run.name, forgotten=list(names), commit=commit)
 
 

@@ -167,7 +167,7 @@ def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool
         advice = outlook.Advice("the process that worked on it died; what is done stays done", outlook.command(world))
     if as_json:
         extra = {"dir": run.dir, "holder": working, "waits": advice.waits, "next": advice.command}
-        say_json({**state, **extra, "steps": [_plain(line, commits) for line in lines]})
+        say_json({**state, **extra, "steps": [{**line.plain(), "commit": commits.get(line.name, "")} for line in lines]})
         return 0
     since = " (changed since)" if state["status"] == "completed" and advice.command else ""
     word = "died" if state["died"] else f"{state['status']}{since}"
@@ -182,14 +182,6 @@ def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool
     if working is not None:
         say(f"working now: {_who(working)}")
     return 0
-
-
-def _plain(line: Line, commits: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "step": line.name, "role": line.role, "state": line.state, "reasons": list(line.reasons),
-        "remarks": list(line.remarks), "edited": list(line.edited), "author": line.author,
-        "commit": commits.get(line.name, ""), "maybe": line.maybe,
-    }  # fmt: skip
 
 
 def _step_cells(line: Line, commits: Mapping[str, str]) -> tuple[str, ...]:

@@ -72,7 +72,8 @@ def _idle(work: Work, name: str) -> Line:
     step = Desk.step(work, bare)
     world = work.world
     if ":" in name:
-        raise UsageError(f"{world.path(step.phases or 'tasks.md')} has no phase {name.partition(':')[2]}", f"doflow why {bare}")
+        number = name.partition(":")[2]
+        raise UsageError(f"{world.path(step.phases or 'tasks.md')} has no phase {number}", f"doflow why {bare}")
     known = [node.name.removeprefix(f"{world.flow.name}:") for node in world.plan.nodes]
     if name not in known:
         near = ", ".join(other for other in known if other.startswith(bare))
@@ -119,7 +120,7 @@ def _files(line: Line, world: World) -> None:
         by = f"by {made['author']}" if made["author"] else "not there" if not made["digest"] else "of unknown origin"
         say(f"  makes {made['path']}: {by}{', edited since' if made['edited'] else ''}")
     for read in _reads(line, step, world):
-        by = f"by {read['author']}" if read["author"] else "by nobody yet" if not read["digest"] else "of the project"
+        by = f"by {read['author']}" if read["author"] else "not there" if not read["digest"] else "not made by this run"
         say(f"  reads {read['path']}: {by}{', changed since' if read['changed'] else ''}")
     record = world.book.steps.get(line.name)
     if record is not None:
@@ -148,7 +149,7 @@ def _reads(line: Line, step: Step, world: World) -> list[dict[str, Any]]:
         bare = path.partition("#")[0]
         held = world.book.artifacts.get(bare)
         author = "person" if held and judge.carried(bare, world) else held.author if held else ""
-        author = author or ("the goal" if bare == f"{world.run.dir}/input.md" else "")
+        author = author or ("you: the goal" if bare == f"{world.run.dir}/input.md" else "")
         changed = record is not None and line.role == "step" and record.reads.get(path, "") != now
         found.append({"path": path, "digest": now, "author": author, "changed": changed})
     return found
@@ -159,14 +160,11 @@ def _plain(world: World, name: str, lines: list[Line]) -> dict[str, Any]:
     step = world.flow.step(line.step)
     work = step is not None and line.role in ("step", "phase", "phases")
     commits = outlook.commits(world)
+    times = {name: record.at for name, record in world.book.steps.items()}
     entries = [
-        {
-            "step": each.name, "role": each.role, "state": each.state, "fresh": not each.reasons, "maybe": each.maybe,
-            "reasons": list(each.reasons), "remarks": list(each.remarks), "edited": list(each.edited), "author": each.author,
-            "commit": commits.get(each.name, ""), "at": record.at if (record := world.book.steps.get(each.name)) else "",
-        }
+        {**each.plain(), "fresh": not each.reasons, "commit": commits.get(each.name, ""), "at": times.get(each.name, "")}
         for each in lines
-    ]  # fmt: skip
+    ]
     about: dict[str, Any] = {"run": world.run.name, "flow": world.flow.name, "goal": runs.shorten(world.run.goal)}
     files = {"makes": _makes(step, world), "reads": _reads(line, step, world)} if work and step else {}
     return {**about, **entries[0], "step": name, **files, "parts": entries}

@@ -13,6 +13,7 @@ from pathlib import Path
 from doflow import files, snapshot
 from doflow.guards.scope import Scope
 from doflow.job import Job
+from doflow.lock import NAME as LOCK
 from doflow.quarantine import Quarantine
 from doflow.snapshot import Change, Snapshot
 from doflow.world import STATE, World
@@ -55,7 +56,8 @@ class Fence:
         """The job's own changes so far, and what lies outside of every open scope (put back, kept aside)."""
         assert self._base is not None
         now = self._take(self._base)
-        changes = self._counted(snapshot.compare(self._base, now))
+        changes = tuple(change for change in snapshot.compare(self._base, now) if not self._ours(change.path))
+        changes = self._counted(changes)
         stray = tuple(change for change in changes if not any(scope.allows(change.path) for scope in self._window))
         if stray:
             self._restore(stray, f"{job.name} wrote where it may not", job)
@@ -99,6 +101,11 @@ class Fence:
         from doflow.repo import wip
 
         wip.wip(self._world.git, f"{self._world.run.name}/{job.name.replace(':', '-')}")
+
+    def _ours(self, path: str) -> bool:
+        """The lock as we wrote it, when a job beside this one was done."""
+        world = self._world
+        return path == f"{world.run.dir}/{LOCK}" and world.digest(path) == world.lock_digest != ""
 
     def _counted(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
         """Without new files that git ignores: they are nobody's result. Rules that a job may not change count as before."""

@@ -10,9 +10,6 @@ from collections.abc import Iterator
 from doflow.errors import UsageError
 from doflow.model import Budget, Flow, Settings, Step
 
-_KINDS = {"flow": "sub-flows"}
-
-
 def refuse(flow: Flow, settings: Settings) -> None:
     """Raises with everything that is asked for in vain."""
     found = [
@@ -26,10 +23,8 @@ def refuse(flow: Flow, settings: Settings) -> None:
 
 
 def _of_step(step: Step) -> Iterator[str]:
-    if step.kind in _KINDS:
-        yield f"`kind: {step.kind}`: {_KINDS[step.kind]} are not there yet"
-    if step.foreach:
-        yield "`foreach`: a step cannot be done once per item yet"
+    if step.foreach and step.kind not in ("agent", "shell"):
+        yield f"`foreach`: a step of kind {step.kind} cannot be done once per item yet"
     if step.via == "tmux" or step.judge:
         yield "`via: tmux`, `judge`: agents cannot work in a tmux pane yet"
     if step.machine:

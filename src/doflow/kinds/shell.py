@@ -36,8 +36,9 @@ def produce(job: Job, world: World, attempt: int) -> Outcome:
 
 def _run(job: Job, world: World, attempt: int) -> Outcome:
     step = job.step
-    argv = tuple(keys.substitute(word, world.params) for word in step.run)
-    argv = argv or ("sh", "-c", keys.substitute(step.shell, world.params))
+    params = world.params_of(step)
+    argv = tuple(keys.substitute(word, params) for word in step.run)
+    argv = argv or ("sh", "-c", keys.substitute(step.shell, params))
     log = calling.log_path(job, world, attempt)
     if os.path.exists(log):
         os.unlink(log)

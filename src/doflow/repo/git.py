@@ -161,7 +161,7 @@ def identity(head: Head) -> str:
 
 def make_branch(head: Head, name: str, at: str = "") -> Head:
     """A new branch where HEAD stands, checked out; the work tree and the index stay as they are."""
-    ref = _valid(head, name)
+    ref = valid(head, name)
     if at and at != head.commit:
         raise WorldError(
             f"branch {name} cannot begin at {at[:12]}: HEAD is at {head.commit[:12] or 'no commit yet'}",
@@ -177,7 +177,7 @@ def make_branch(head: Head, name: str, at: str = "") -> Head:
 
 def switch_branch(head: Head, name: str) -> Head:
     """Check out a branch that points at the very commit of HEAD, so that no file changes."""
-    ref = _valid(head, name)
+    ref = valid(head, name)
     if ref == head.ref:
         return head
     commit = look.commit_of(head, ref)
@@ -189,7 +189,8 @@ def switch_branch(head: Head, name: str) -> Head:
     return look.find(head.root)
 
 
-def _valid(head: Head, name: str) -> str:
+def valid(head: Head, name: str) -> str:
+    """The full name of a branch; a name that git would refuse is refused."""
     if name.startswith("-") or _quick.attempt(head, "check-ref-format", f"refs/heads/{name}")[0]:
         raise WorldError(
             f"{name!r} cannot be the name of a branch", hint="letters, digits, - and / are safe: --branch my-feature"

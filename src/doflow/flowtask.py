@@ -1,0 +1,56 @@
+"""doit's task and its up-to-date object, as ours: a task that a router can steer, a judgement that speaks in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from doit.task import Task
+
+if TYPE_CHECKING:
+    from doflow.plan import Node
+    from doflow.session import Work
+
+
+class FlowTask(Task):  # type: ignore[misc]
+    """A task that learns from a router's answer what it waits for."""
+
+    ahead: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+
+    def update_deps(self, deps: Mapping[str, Any]) -> None:
+        super().update_deps(self.ahead(deps) if self.ahead and "order" in deps else deps)
+
+
+class Fresh:
+    """The one up-to-date object of a task; doit calls it, `doit info` prints it."""
+
+    def __init__(self, judge: Callable[[Mapping[str, Any]], tuple[str, ...]]) -> None:
+        self._judge = judge
+        self._reasons: tuple[str, ...] = ()
+
+    def __call__(self, task: Any, values: Mapping[str, Any]) -> bool:
+        self._reasons = self._judge(values)
+        return not self._reasons
+
+    def __repr__(self) -> str:
+        return f"stale: {'; '.join(self._reasons)}" if self._reasons else "up to date"
+
+
+def ahead(work: Work, node: Node) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """What a step behind a router waits for, once the router has said which steps run."""
+
+    def deps(said: Mapping[str, Any]) -> Mapping[str, Any]:
+        plan = work.world.plan
+        order: list[str] = list(said["order"])
+        if node.step not in order:
+            return {}
+        from doflow import plan as plans
+
+        turns = [name for name in order[: order.index(node.step)] if name in plan.routes and name != said["router"]]
+        later = [name for name in turns if order.index(name) > order.index(said["router"])]
+        if later:
+            return {"calc_dep": [plan.ends[later[-1]]]}
+        before = plans.follows(plan, order)[node.step]
+        return {"task_dep": [plan.ends[name] for name in before if plan.ends[name] != plan.ends[said["router"]]]}
+
+    return deps

@@ -1,0 +1,87 @@
+"""Groups that are filled late: the phases of a task list, the items of a `foreach`.
+
+What is in such a group is known only when the file that lists it is there. Known members can be named before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from doit.task import DelayedLoader, Task
+
+from doflow.flowtask import FlowTask, Fresh, ahead
+from doflow.session import Session, Work
+
+if TYPE_CHECKING:
+    from doflow.actions import Act, Judge
+    from doflow.model import Step
+    from doflow.plan import Node
+
+
+class Member(NamedTuple):
+    """One task of a group; `chained` = it waits for the one before it."""
+
+    name: str
+    doc: str
+    act: Act
+    judge: Judge
+    chained: bool
+
+
+def fill(session: Session, work: Work, node: Node, common: Any, waits: Any) -> Iterator[Task]:
+    """In a run: a delayed group, and placeholders for the members known now. Elsewhere: what is there now."""
+    about = {"subtask_of": common["subtask_of"], "doc": node.doc}
+
+    def real() -> Iterator[Task]:
+        before, names = list(waits["task_dep"]), []
+        for member in _members(session, work, node, looking=False):
+            known = {**common, "subtask_of": node.name, "doc": member.doc}
+            yield Task(member.name, [member.act], uptodate=[Fresh(member.judge)], task_dep=before, **known)
+            names.append(member.name)
+            before = [member.name] if member.chained else before
+        yield Task(node.name, None, task_dep=names or list(waits["task_dep"]), has_subtask=True, **about)
+
+    if not session.executing:
+        yield from real()
+        return
+    loader = DelayedLoader(real)
+    loader.basename = node.name
+    group = FlowTask(node.name, None, loader=loader, **about, **waits)
+    group.ahead = ahead(work, node)
+    yield group
+    for member in _members(session, work, node, looking=True):
+        yield Task(member.name, None, loader=loader, subtask_of=node.name, doc=member.doc,
+                   task_dep=list(waits["task_dep"]))  # fmt: skip
+
+
+def _members(session: Session, work: Work, node: Node, looking: bool) -> Iterator[Member]:
+    step = work.world.flow.step(node.step)
+    assert step is not None
+    if node.role == "each":
+        yield from _items(session, work, node, step)
+    else:
+        yield from _phases(session, work, node, step, looking)
+
+
+def _phases(session: Session, work: Work, node: Node, step: Step, looking: bool) -> Iterator[Member]:
+    from doflow import actions, judge, recovery
+
+    world = work.world
+    there = bool(world.digest(world.path(step.phases)))
+    if not there and (looking or not session.executing):
+        return
+    if not looking and session.executing and not world.frozen:
+        recovery.at_head(world, step)
+    for phase, _ in judge.phase_keys(step, world):
+        act, judged = actions.of_phase(session, work, step, phase.number)
+        yield Member(f"{node.name}:{phase.number}", phase.title, act, judged, True)
+
+
+def _items(session: Session, work: Work, node: Node, step: Step) -> Iterator[Member]:
+    from doflow import actions
+
+    for item in work.world.items(step):
+        name = f"{work.world.flow.name}:{item.id}"
+        act, judged = actions.of_item(session, work, item)
+        yield Member(name, dict(item.params).get("item", ""), act, judged, False)

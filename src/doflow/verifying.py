@@ -1,0 +1,177 @@
+"""Do lock, files, ledger, commits and state of a run agree? Looks only; what does not is a finding in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from doflow import ledger, lock, outlook
+from doflow.errors import DoflowError
+from doflow.lock import Lock
+from doflow.repo import history
+from doflow.runs import Run
+from doflow.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that does not agree: where, what, and what to type."""
+
+    run: str
+    kind: str
+    message: str
+    hint: str
+
+
+def of_run(world: World, held: bool) -> tuple[Finding, ...]:
+    """All findings of a run whose folder is in the work tree. `held`: somebody works on it now."""
+    try:
+        known = lock.read(world.run_dir / lock.NAME)
+    except DoflowError as error:
+        return (Finding(world.run.name, "lock", error.message, error.hint),)
+    if known is None:
+        words = f"{world.run.dir}/{lock.NAME} is gone"
+        return (Finding(world.run.name, "lock", words, f"{outlook.command(world)}   brings it back from the commits"),)
+    found = [*_files(known, world), *of_ledger(world.run, world.state_dir / "events.jsonl")]
+    if not held:
+        found += [*_unfinished(world), *_state(world)]
+    if world.head.branch == world.run.branch and world.head.commit:
+        found += [*_commits(known, world), *_uncommitted(known, world)]
+    return tuple(found)
+
+
+def of_ledger(run: Run, path: Path) -> Iterator[Finding]:
+    """Lines that cannot be read: torn by a kill, or spoilt."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return
+    for number, raw in enumerate(lines, 1):
+        if raw and not _entry(raw):
+            words = f"{path}, line {number}: not an entry (torn by a killed process, or spoilt); it is passed over"
+            hint = f"sed -i '{number}d' '{path}'   takes it out: lock and commits know what is done"
+            yield Finding(run.name, "ledger", words, hint)
+
+
+def _entry(raw: bytes) -> bool:
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and "event" in value
+
+
+def _files(known: Lock, world: World) -> Iterator[Finding]:
+    go = outlook.command(world)
+    for path, artifact in known.artifacts.items():
+        now = world.digest(path)
+        if not now:
+            hint = f"git checkout -- '{path}'   brings it back   or   {go}   makes it anew"
+            yield Finding(world.run.name, "artifact", f"{path} is in the lock, but not on the disk", hint)
+        elif now != artifact.digest:
+            words = f"{path} is not what the lock says ({artifact.author} wrote {artifact.digest[:12]}, now {now[:12]})"
+            hint = f"{go}   keeps it as your edit   or   git checkout -- '{path}'   drops it"
+            yield Finding(world.run.name, "artifact", words, hint)
+
+
+def _unfinished(world: World) -> Iterator[Finding]:
+    """What a process that is gone had begun. (An end that was told, well or not, is none.)"""
+    go = outlook.command(world)
+    told = ledger.read(world.state_dir / "events.jsonl")
+    rested = max((entry["at"] for entry in told if entry["event"] in ("paused", "rate_limited")), default="")
+    for name, entry in world.book.begun.items():
+        if name in world.book.returned:
+            yield Finding(world.run.name, "ledger", f"the agent of {name} has returned, its work is not committed", go)
+        elif entry["at"] > rested:
+            yield Finding(world.run.name, "ledger", f"{name} was begun and not finished: its process was killed", go)
+    if (world.state_dir / "window").exists():
+        words = "a step was killed while its agent could write; what it left is not put back yet"
+        yield Finding(world.run.name, "ledger", words, go)
+
+
+def _state(world: World) -> Iterator[Finding]:
+    """pipeline-state.json; that it is missing is fine, it is made anew."""
+    path = world.state_dir / "pipeline-state.json"
+    go = outlook.command(world)
+    try:
+        values = json.loads(path.read_bytes())
+        status, completed = values["status"], list(values["completed"])
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError):
+        yield Finding(world.run.name, "state", f"{path} cannot be read", f"rm '{path}'   loses nothing; then: {go}")
+        return
+    if status == "active" and world.book.last.get("event") != "step_complete":
+        yield Finding(world.run.name, "state", "the status is active, but nobody works on it: it died", go)
+    done = [name for name in world.order() if name in world.book.steps]
+    if sorted(completed) != sorted(done):
+        names = ", ".join(done) or "nothing"
+        words = f"{path} says done: {', '.join(completed) or 'nothing'}; lock and ledger say: {names}"
+        yield Finding(world.run.name, "state", words, f"rm '{path}'   loses nothing; then: {go}")
+
+
+def _commits(known: Lock, world: World) -> Iterator[Finding]:
+    """On the run's own branch every record has a commit with its key, and every commit the ledger tells of is there."""
+    told = _trailers(world)
+    go = outlook.command(world)
+    for name, record in known.steps.items():
+        step = world.flow.step(name.partition(":")[0])
+        if step is None or record.by.get("agent") == "person" or not _commits_itself(name, step.makes, world):
+            continue
+        if name not in told:
+            words = f"the lock says {name} is done, but no commit of this branch does"
+            yield Finding(world.run.name, "commit", words, f"doflow reset {name}   and   {go}   does it again")
+        elif record.key not in told[name]:
+            last = told[name][0][:12]
+            words = f"the key of {name} in the lock ({record.key[:12]}) is in no commit (the last one says {last})"
+            yield Finding(world.run.name, "commit", words, f"doflow reset {name}   and   {go}   does it again")
+    for name, commit in outlook.commits(world).items():
+        if name in known.steps and name not in told and not _reachable(commit, world):
+            words = f"commit {commit[:12]} of {name} is not in the history of HEAD"
+            yield Finding(world.run.name, "commit", words, f"git cherry-pick {commit[:12]}   or   doflow reset {name}")
+
+
+def _commits_itself(name: str, makes: tuple[str, ...], world: World) -> bool:
+    return ":" in name or (bool(makes) and world.settings.commit_artifacts)
+
+
+def _trailers(world: World) -> dict[str, list[str]]:
+    """For each step and phase the keys that commits of this run carry, newest first."""
+    found: dict[str, list[str]] = {}
+    for commit in history.history(world.git, world.run.name):
+        name, key = commit.get("Doflow-Step", ""), commit.get("Doflow-Key", "")
+        if name and key:
+            phase = commit.get("Doflow-Phase", "")
+            found.setdefault(f"{name}:{phase}" if phase else name, []).append(key)
+    return found
+
+
+def _reachable(commit: str, world: World) -> bool:
+    return world.git.call("merge-base", "--is-ancestor", commit, "HEAD")[0] == 0
+
+
+def _uncommitted(known: Lock, world: World) -> Iterator[Finding]:
+    if not world.settings.commit_artifacts or not known.steps:
+        return
+    path = f"{world.run.dir}/{lock.NAME}"
+    data = history.show(world.git, "HEAD", f"{world.prefix}{path}")
+    there = lock.parse(data, "the lock at HEAD") if data else None
+    if there != known:
+        what = _difference(there, known)
+        words = f"{path} is not as in the last commit{what}"
+        hint = f"{outlook.command(world)}   goes on and commits it   or   git checkout -- '{path}'"
+        yield Finding(world.run.name, "lock", words, hint)
+
+
+def _difference(there: Lock | None, here: Lock) -> str:
+    if there is None:
+        return ": it was never committed"
+    parts: list[str] = []
+    for title in ("steps", "artifacts", "approvals", "notes"):
+        old: Mapping[str, Any] = getattr(there, title)
+        new: Mapping[str, Any] = getattr(here, title)
+        parts += [f"{title[:-1]} {name}" for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    return f" ({', '.join(parts[:5])}{' …' if len(parts) > 5 else ''})" if parts else ""
