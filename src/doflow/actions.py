@@ -7,7 +7,7 @@ from typing import Any
 
 from doit.exceptions import TaskFailed
 
-from doflow import adopting, judge, settle
+from doflow import adopting, judge, process, settle
 from doflow.errors import DoflowError
 from doflow.kinds import agent, gate, implement, review, shell
 from doflow.model import Outcome, Status, Step
@@ -88,6 +88,10 @@ def _plain(session: Session, work: Work, run: Callable[[], Outcome]) -> object:
 
 
 def _safely(session: Session, work: Work, run: Callable[[], Outcome]) -> Outcome:
+    if process.stopping():
+        return Outcome(Status.CANCELLED, "interrupted")
+    token = object()
+    session.busy.add(token)
     try:
         session.begin(work)
         return run()
@@ -95,6 +99,8 @@ def _safely(session: Session, work: Work, run: Callable[[], Outcome]) -> Outcome
         if work.begun:
             work.world.ledger.add("error", message=error.message, hint=error.hint)
         return Outcome(Status.FAILED, error.message, error.hint)
+    finally:
+        session.busy.discard(token)
 
 
 def _said(session: Session, outcome: Outcome) -> object:
@@ -173,6 +179,7 @@ def _forgotten(flow: str, name: str) -> tuple[str, ...]:
     from doit import Globals
 
     manager = Globals.dep_manager
-    told = manager is not None and manager.backend.get(f"{flow}:{name}", FORGOTTEN)
+    asked = {f"{flow}:{name}", f"{flow}:{name.partition(':')[0]}"}
+    told = manager is not None and any(manager.backend.get(task, FORGOTTEN) for task in asked)
     return ("you told doit to forget it",) if told else ()
 

@@ -80,6 +80,8 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
         reviewed(book, entry)
     elif event == "retry":
         book.retries.append({key: entry[key] for key in ("step", "attempt", "reason", "at") if key in entry})
+    elif event == "error" and entry.get("held") and name in book.returned:
+        pass  # what its agent returned could not be committed: it is still there, and paid
     elif event in _ENDS:
         for told in (book.begun, book.returned, book.intents):
             told.pop(name, None)

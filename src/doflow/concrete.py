@@ -21,7 +21,7 @@ def flow(found: Flow, params: Mapping[str, str]) -> Flow:
 
 
 def step(found: Step, params: Mapping[str, str]) -> Step:
-    paths = (*found.makes, *(found.writes or ()), found.phases, *(read.path for read in (*found.reads, *found.needs)))
+    paths = (*found.makes, *(found.writes or ()), found.phases, *found.phases_or, *(read.path for read in (*found.reads, *found.needs)))
     if not any("{" in path for path in paths):
         return found
     given = {**params, **dict(found.params)}
@@ -30,6 +30,7 @@ def step(found: Step, params: Mapping[str, str]) -> Step:
         makes=tuple(_path(path, given, found) for path in found.makes),
         writes=None if found.writes is None else tuple(_path(path, given, found) for path in found.writes),
         phases=_path(found.phases, given, found),
+        phases_or=tuple(_path(path, given, found) for path in found.phases_or),
         reads=tuple(_read(read, given, found) for read in found.reads),
         needs=tuple(_read(read, given, found) for read in found.needs),
     )

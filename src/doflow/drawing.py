@@ -15,7 +15,7 @@ _WIDE, _HIGH, _GAP_X, _GAP_Y, _EDGE = 240, 52, 40, 44, 24
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node: `shape` is step, phases, shell, gate, clarify, route or pause."""
+    """A node: `shape` is step, shell, review, phases (one task each, also of items), gate, clarify, route or pause."""
 
     id: str
     title: str
@@ -107,7 +107,8 @@ def _follow(
 def _box(node: Node, flow: Flow) -> Box:
     title = node.name.removeprefix(f"{flow.name}:")
     step = flow.step(node.step)
-    shape = "shell" if step and step.kind == "shell" and node.role == "step" else node.role
+    special = step is not None and node.role == "step" and step.kind in ("shell", "review")
+    shape = step.kind if special and step else {"each": "phases"}.get(node.role, node.role)
     words = node.doc
     if node.role == "step" and step and step.makes and not words.startswith("makes"):
         words = f"{words} → {', '.join(step.makes)}"
@@ -116,7 +117,7 @@ def _box(node: Node, flow: Flow) -> Box:
 
 def text(graph: Graph) -> str:
     """One line per node, in order; what it waits for is said where it is not simply the line above."""
-    signs = {"gate": "||", "clarify": "??", "route": "<>", "pause": "||", "phases": "##", "shell": "$ "}
+    signs = {"gate": "||", "clarify": "??", "route": "<>", "pause": "||", "phases": "##", "shell": "$ ", "review": "=="}
     lines = [f"{graph.name}: {graph.about}" if graph.about else graph.name]
     width = max((len(box.title) for box in graph.boxes), default=0)
     above = ""

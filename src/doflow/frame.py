@@ -31,6 +31,7 @@ def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
     if outcome.ok:
         outcome = settle(job, world, outcome)
     if not outcome.ok:
+        outcome = _hinted(outcome, world)
         told(job, world, outcome)
     return outcome
 
@@ -106,6 +107,8 @@ def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: in
     """One attempt from a snapshot; if it comes to nothing the tree is as it was, and what it left is kept aside."""
     watched = job.watched
     begun = {path: world.digest(path) for path in job.makes}
+    for path in job.makes:
+        (world.root / path).parent.mkdir(parents=True, exist_ok=True)
     if watched:
         with world.guard:
             fence.enter(job)
@@ -119,11 +122,13 @@ def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: in
             with world.guard:
                 left = fence.undo(job, f"left by a failed attempt of {job.name}")
             outcome = _leftovers(outcome, left)
-        return outcome
-    finally:
-        if watched:
-            with world.guard:
-                fence.leave(job)
+    except BaseException:
+        fence.abandon(job)
+        raise
+    if watched:
+        with world.guard:
+            fence.leave(job)
+    return outcome
 
 
 def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: int) -> Outcome:
@@ -191,6 +196,14 @@ def _strayed(job: Job, world: World, strays: tuple[str, ...]) -> Outcome:
     return Outcome(Status.REFUSED, reason, hint, held=held)
 
 
+def _hinted(outcome: Outcome, world: World) -> Outcome:
+    if outcome.hint or outcome.status is not Status.RATE_LIMITED:
+        return outcome
+    from dataclasses import replace
+
+    return replace(outcome, hint=f"at {outcome.resume_at} or later: doit {world.flow.name}")
+
+
 def _leftovers(outcome: Outcome, left: tuple[str, ...]) -> Outcome:
     if not left:
         return outcome
@@ -209,7 +222,7 @@ def told(job: Job, world: World, outcome: Outcome) -> None:
     elif outcome.status is Status.PAUSED:
         world.ledger.add("paused", **about)
     elif outcome.status is not Status.CANCELLED:
-        world.ledger.add("error", **about, status=outcome.status.value)
+        world.ledger.add("error", **about, status=outcome.status.value, held=outcome.held)
 
 
 def _retry(job: Job, world: World) -> Retry:
@@ -230,7 +243,7 @@ def _sleep(seconds: float) -> bool:
 
 
 def _tasks(job: Job, world: World) -> str:
-    return world.path(job.step.phases) if job.phase and job.step.phases else ""
+    return world.phases(job.step) if job.phase and job.step.phases else ""
 
 
 def _ticked(job: Job, world: World) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -101,7 +101,8 @@ class FlowRun(Run):  # type: ignore[misc]
     _execute.__signature__ = inspect.signature(Run._execute)  # type: ignore[attr-defined]
 
     def _run(self, session: Session, args: Any, given: Any) -> int:
-        old = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        stop = _stopper(session)
+        old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         interrupted = enough = False
         try:
             result = int(super()._execute(*args, **given))
@@ -115,14 +116,16 @@ class FlowRun(Run):  # type: ignore[misc]
         try:
             return _end(session, self.sel_tasks or (), result, interrupted, enough)
         finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
+            if session.code != INTERRUPTED:  # else a second ^C would change how an orderly end looks
+                for number, handler in old.items():
+                    signal.signal(number, handler)
 
 
 def _end(session: Session, words: Any, result: int, interrupted: bool, enough: bool) -> int:
     if "doflow.process" in sys.modules:
         from doflow import process
 
+        interrupted = interrupted or (process.stopping() and bool(result or session.code))
         process.close()
     if result and not session.code:
         session.note(ERROR)
@@ -134,16 +137,37 @@ def _end(session: Session, words: Any, result: int, interrupted: bool, enough: b
     session.finish(interrupted)
     if interrupted:
         flows = " ".join(session.works)
-        sys.stderr.write(f"interrupted; what is done stays done. Go on with: doit {flows}\n")
+        session.warn(f"interrupted; what is done stays done. Go on with: doit {flows}")
+        _hush()
     return session.code
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    if "doflow.process" in sys.modules:
-        from doflow import process
+def _stopper(session: Session) -> Callable[[int, FrameType | None], None]:
+    """What a signal does: a step under way is told to stop and puts back what it left; anything else is broken off.
 
-        process.stop_all()
-    raise KeyboardInterrupt
+    A second signal waits for nobody.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if "doflow.process" in sys.modules:
+            from doflow import process
+
+            process.stop_all(0.0 if process.stopping() else 5.0)
+        if not session.busy:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def _hush() -> None:
+    """What cannot be printed any more, because the terminal is gone, must not change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
 
 
 def _noting(base: Any, session: Session) -> Any:
@@ -157,7 +181,7 @@ def _noting(base: Any, session: Session) -> Any:
 
         def add_failure(self, task: Any, fail: Any) -> None:
             outcome = getattr(fail, "outcome", None)
-            if outcome is None:
+            if outcome is None and not isinstance(fail, _unmet()):
                 session.note(ERROR)
             if base is not ConsoleReporter:
                 super().add_failure(task, fail)
@@ -184,6 +208,9 @@ def _noting(base: Any, session: Session) -> Any:
         def complete_run(self) -> None:
             if base is ConsoleReporter:
                 self.failures: list[Any] = []
+            for result in getattr(self, "t_results", {}).values():
+                if result._started_on is not None and result._finished_on is None:
+                    result.set_result("fail", "interrupted")  # else doit's JSON reporter breaks on it
             super().complete_run()
 
     return Noting

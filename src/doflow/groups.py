@@ -68,7 +68,7 @@ def _phases(session: Session, work: Work, node: Node, step: Step, looking: bool)
     from doflow import actions, judge, recovery
 
     world = work.world
-    there = bool(world.digest(world.path(step.phases)))
+    there = bool(world.digest(world.phases(step)))
     if not there and (looking or not session.executing):
         return
     if not looking and session.executing and not world.frozen:

@@ -52,15 +52,40 @@ def job(world: World, step: Step, number: str) -> Job:
     """What would be handed to the agent for this step, or for this phase of it."""
     if step.kind == "implement":
         return _phase(step, number, world)
+    if step.kind == "review":
+        return _review(step, number, world)
+    if step.foreach:
+        step = _item(step, number, world)
     if step.kind == "gate" or (step.kind == "shell" and not step.repair):
         what = "asks a person" if step.kind == "gate" else f"runs a command: {' '.join(step.run) or step.shell}"
         raise UsageError(f"{step.id} has no prompt: it {what}", "doflow plan lists who does each step")
     return shell.job(step, world) if step.kind == "shell" else agent.job(step, world)
 
 
+def _review(step: Step, persona: str, world: World) -> Job:
+    if (step.mode or world.settings.review_mode) == "command":
+        raise UsageError(f"{step.id} has no prompt: it is done by review_command", "doflow config review_command")
+    if persona and persona not in step.personas:
+        known = ", ".join(step.personas)
+        hint = f"doflow plan --prompt {step.id}:{step.personas[0]}"
+        raise UsageError(f"{step.id} has no persona {persona} (it has: {known})", hint)
+    return Job(step, world.key(step), (), ())
+
+
+def _item(step: Step, name: str, world: World) -> Step:
+    items = {item.id.partition(":")[2]: item for item in world.items(step)}
+    if not items:
+        words = f"{step.id} has no prompt yet: the list of its items does not exist"
+        raise UsageError(words, f"doit {world.flow.name} makes it; doflow plan shows by which step")
+    if name and name not in items:
+        known = ", ".join(items)
+        raise UsageError(f"{step.id} has no item {name} (it has: {known})", f"doflow plan --prompt {step.id}")
+    return items[name or next(iter(items))]
+
+
 def _phase(step: Step, number: str, world: World) -> Job:
     """The phase that is named; else the first that is not done; else the first."""
-    path = world.path(step.phases)
+    path = world.phases(step)
     if not world.digest(path):
         words = f"{step.id} has no prompt yet: its phases stand in {path}, which does not exist"
         raise UsageError(words, f"doit {world.flow.name} makes it; doflow plan shows by which step")

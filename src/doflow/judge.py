@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from doflow import keys, sections
@@ -62,8 +63,8 @@ def of_phase(step: Step, phase: Phase, key: keys.Key, world: World) -> Verdict:
 
 def phase_keys(step: Step, world: World) -> tuple[tuple[Phase, keys.Key], ...]:
     """The phases of the file as it is now, each with its key; a file without phases is one phase of its own."""
-    text = world.place.text(world.path(step.phases)) or ""
-    found = sections.phases(text) or (Phase("all", step.phases, text, 1),)
+    text = world.place.text(world.phases(step)) or ""
+    found = sections.phases(text) or (Phase("all", os.path.basename(world.phases(step)), text, 1),)
     keyed: list[tuple[Phase, keys.Key]] = []
     before = ""
     for phase in found:

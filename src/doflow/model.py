@@ -163,6 +163,7 @@ class Step:
     run: tuple[str, ...] = ()
     shell: str = ""
     phases: str = ""
+    phases_or: tuple[str, ...] = ()
     commit: str = ""
     timeout: Timeout | None = None
     retry: Retry | None = None

@@ -17,12 +17,15 @@ from doflow.world import STATE, World
 
 #: nothing is left to do in these states
 SETTLED = frozenset({"done", "edited"})
+#: lines that stand for work; the others are pauses and turns
+WORK = frozenset({"step", "phase", "phases", "item", "each"})
+_CODE = "the code"
 _NEW = "it has not been done yet"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing to do: a step, a phase, a gate, open questions, a route. `maybe`: it runs only if that happens."""
+    """One thing to do: a step, a phase, an item, a gate, open questions, a route. `maybe`: only if that happens."""
 
     name: str
     role: str
@@ -65,8 +68,8 @@ def of(world: World, held: bool = False) -> tuple[Line, ...]:
         lines += found
         if any(line.state not in SETTLED for line in found):
             unsettled.add(name)
-        if any(line.reasons or line.maybe for line in found if line.role in ("step", "phase", "phases")):
-            changing |= {world.path(said): name for said in step.makes}
+        if any(line.reasons or line.maybe for line in found if line.role in WORK):
+            changing |= dict.fromkeys(_changes(step, world), name)
         if step.routes and not plan.rule(step, world.book.markers.get(name, "")):
             undecided = name
     return tuple(lines)
@@ -150,6 +153,8 @@ def _lines(step: Step, world: World, gone: frozenset[str]) -> list[Line]:
         name = node.name.removeprefix(f"{world.flow.name}:")
         if node.role == "phases":
             found += _phases(step, world, gone)
+        elif node.role == "each":
+            found += _items(step, world, gone)
         elif node.role == "step":
             found.append(_step(step, world, node.name in gone))
         else:
@@ -170,12 +175,29 @@ def _step(step: Step, world: World, forgotten: bool) -> Line:
     return _judged(Line(step.id, "step", step.id, "done", reasons, verdict.remarks, verdict.edited, author), world)
 
 
+def _items(step: Step, world: World, gone: frozenset[str]) -> list[Line]:
+    items = world.items(step)
+    if not items:
+        return [Line(step.id, "each", step.id, reasons=() if step.id in world.book.steps else (_NEW,))]
+    found = [_step(item, world, f"{world.flow.name}:{item.id}" in gone) for item in items]
+    return [replace(line, role="item", step=step.id) for line in found]
+
+
+def _changes(step: Step, world: World) -> list[str]:
+    """The files that a step would write anew: what it makes; of a review what its fixer may mend; the code."""
+    steps = world.items(step) if step.foreach else (step,)
+    found = [world.path(said) for one in steps for said in one.makes]
+    if step.kind == "review":
+        found += [path for read in step.reads for path in world.place.expand(read.path)]
+    return [*found, _CODE] if step.kind == "implement" else found
+
+
 def _phases(step: Step, world: World, gone: frozenset[str]) -> list[Line]:
     if away(world):
         names = [name for name in world.book.steps if name.startswith(f"{step.id}:")]
         done = [Line(name, "phase", step.id, author=_author(name, step, world)) for name in names]
         return done or [Line(step.id, "phases", step.id, reasons=(_NEW,))]
-    if not world.digest(world.path(step.phases)):
+    if not world.digest(world.phases(step)):
         return [Line(step.id, "phases", step.id, reasons=(_NEW,))]
     found = []
     for phase, key in judge.phase_keys(step, world):
@@ -235,10 +257,10 @@ def _placed(line: Line, ready: bool, held: bool, world: World) -> Line:
 
 
 def _in_turn(lines: list[Line]) -> list[Line]:
-    """Within a step: a phase waits for the one before it, a gate for its step."""
+    """Within a step: a phase waits for the one before it, a gate for its step; items wait for nobody."""
     found: list[Line] = []
     for line in lines:
-        behind = any(other.state not in SETTLED for other in found)
+        behind = line.role != "item" and any(other.state not in SETTLED for other in found)
         found.append(replace(line, state="waiting") if behind and line.state in ("next", "asks") else line)
     return found
 
@@ -249,11 +271,18 @@ def _perhaps(line: Line, step: Step, changing: Mapping[str, str], undecided: str
         return replace(line, maybe=f"if {undecided} leads there")
     if line.reasons or not changing or line.role in ("clarify", "route"):
         return line
-    said = [read.path for read in step.reads] if line.role in ("step", "gate") else [step.phases]
-    paths = [path for name in said for path in world.place.expand(name)]
-    paths += [world.path(name) for name in step.makes] if line.role == "gate" else []
-    hit = next((path for path in paths if path in changing), "")
+    hit = next((path for path in _rests_on(line, step, world) if path in changing), "")
     return replace(line, maybe=f"if {changing[hit]} changes {hit}") if hit else line
+
+
+def _rests_on(line: Line, step: Step, world: World) -> list[str]:
+    """The files whose change would make it stale."""
+    if line.role in ("phase", "phases"):
+        return [world.phases(step)]
+    one = (world.step(line.name) if line.role == "item" else None) or step
+    paths = [path for read in one.reads for path in world.place.expand(read.path)]
+    paths += [_CODE] if world.reviews_code(step) else []
+    return [*paths, *(world.path(said) for said in step.makes)] if line.role == "gate" else paths
 
 
 def _author(name: str, step: Step, world: World) -> str:

@@ -38,7 +38,7 @@ class Phase:
 def headings(text: str) -> tuple[Heading, ...]:
     return tuple(
         Heading(len(found[1]), found[2], number)
-        for number, line in _prose(text)
+        for number, line in prose(text)
         if (found := _HEADING.match(line))
     )
 
@@ -91,7 +91,8 @@ def marker(text: str, wanted: tuple[str, ...]) -> str:
     return ""
 
 
-def _prose(text: str) -> Iterator[tuple[int, str]]:
+def prose(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that stand in no code fence, each with its number (from 0)."""
     fence = ""
     for number, line in enumerate(text.splitlines()):
         found = _FENCE.match(line)

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,7 @@ class Session:
         self.json = False
         self.quiet = False
         self.limited: Outcome | None = None
+        self.busy: set[object] = set()  # steps under way: they end by themselves when they are told to stop
         self.works: dict[str, Work] = {}
         self.holder: Holder | None = None
         self._project: project.Project | None = None
@@ -153,6 +154,7 @@ class Session:
         world = work.world
         event, message, hint = notify.news(work.ends, self.code)
         if event:
+            hint = hint or ("" if event == "done" else f"doit {world.flow.name}")
             about = (world.run.name, world.flow.name, message, hint)
             trouble = notify.tell(world.settings.notify, event, *about, self.environ, root=self.root)
             if trouble:
@@ -189,7 +191,8 @@ class Session:
     def warn(self, text: str) -> None:
         if self._view is not None:
             self._view.aside()
-        sys.__stderr__.write(text + "\n") if sys.__stderr__ else None
+        with suppress(OSError, ValueError):  # a terminal that is gone hears nothing, and changes nothing
+            sys.__stderr__.write(text + "\n") if sys.__stderr__ else None
 
     @property
     def command(self) -> str:

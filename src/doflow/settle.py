@@ -27,7 +27,7 @@ def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
             _forget(job, world)
             kept = "the work is kept as it is; mend this and run the same command: no agent is called again"
             return Outcome(Status.FAILED, f"{job.name} is done but not committed: {error.message}",
-                           f"{error.hint}\n  {kept}" if error.hint else kept)  # fmt: skip
+                           f"{error.hint}\n  {kept}" if error.hint else kept, held=True)  # fmt: skip
         world.last_commit = commit
         event = "phase_complete" if job.phase else "step_complete"
         loose = not commits

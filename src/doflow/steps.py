@@ -67,6 +67,9 @@ def build(entry: Entry, origin: Origin, bench: Bench) -> Step:
         reader = _READERS.get(word)
         fields[word] = reader(entry, word, bench) if reader else said
     fields["from_text"] = fields.pop("from", False)
+    if "phases" in fields:
+        first, *rest = fields["phases"] or ("",)
+        fields["phases"], fields["phases_or"] = first, tuple(rest)
     if isinstance(value.get("run"), str):
         fields["run"], fields["shell"] = (), value["run"]
     fields["params"] = tuple((name, str(said)) for name, said in value.get("params", {}).items())
@@ -189,7 +192,8 @@ def _limit(entry: Entry, word: str, bench: Bench) -> object:
 def _know(entry: Entry, at: Path, text: str, bench: Bench, strictly: bool = True) -> None:
     """Params must be declared. In long texts and commands braces are common: there only a near miss counts."""
     for name in dict.fromkeys(notation.params(text)):
-        if name in bench.params:
+        of_item = "foreach" in entry.value and (name == "index" or name.startswith("item_"))
+        if of_item or name in bench.params:
             continue
         near = nearest(name, sorted(bench.params), 0.6 if strictly else 0.8)
         if strictly or near:
@@ -255,7 +259,7 @@ _READERS: dict[str, Reader] = {
     "makes": _artifacts,
     "writes": _paths(notation.pattern),
     "protect": _paths(notation.pattern),
-    "phases": _path,
+    "phases": _artifacts,
     "from": _yes,
     "check": _check,
     "routes": _routes,

@@ -57,6 +57,7 @@ def _moved(found: Step, outer: Step, inner: Flow, rest: tuple[str, ...]) -> Step
         reads=tuple(read(one) for one in found.reads),
         needs=tuple(read(one) for one in found.needs),
         phases=path(found.phases) if found.phases else "",
+        phases_or=tuple(path(said) for said in found.phases_or),
         after=outer.after if first and after is None else after,
         routes=tuple(_route(rule, outer.id, rest) for rule in found.routes),
         agent=found.agent or outer.agent,

@@ -115,7 +115,8 @@ class World:
     @property
     def place(self) -> keys.Place:
         if self._place is None:
-            boxed = frozenset(f"{self.run.dir}/{step.phases}" for step in self.flow.steps if step.phases)
+            said = (name for step in self.flow.steps for name in (step.phases, *step.phases_or) if name)
+            boxed = frozenset(f"{self.run.dir}/{name}" for name in said)
             self._place = keys.Place(self.root, self.run.dir, boxed, self.digest)
         return self._place
 
@@ -143,6 +144,14 @@ class World:
 
     def path(self, said: str) -> str:
         return self.place.path(said)
+
+    def phases(self, step: Step) -> str:
+        """The task list of an implement step: of those it names the first that a step of this variant makes."""
+        if not step.phases_or:
+            return self.path(step.phases)
+        active = [found for name in self.order() if (found := self.flow.step(name))]
+        made = {said for found in active for said in found.makes}
+        return self.path(next((said for said in (step.phases, *step.phases_or) if said in made), step.phases))
 
     def digest(self, path: str) -> str:
         """sha256 of a file of the project, of a link its target; '' if there is none; not read again if its stat is the same."""

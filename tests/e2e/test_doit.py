@@ -45,7 +45,7 @@ def test_list_status_says_what_is_up_to_date(done):
 
 
 def test_info_names_the_reason_why_a_step_is_stale(done):
-    assert "up to date" in done.doit("info", "tiny:plan").stdout
+    assert "up-to-date" in done.doit("info", "tiny:plan").stdout
 
     path = done.run_dir() / "spec.md"
     path.write_text(path.read_text() + "More.\n")

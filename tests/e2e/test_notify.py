@@ -24,7 +24,8 @@ import json, os, sys
 said = json.load(sys.stdin)
 env = {name: os.environ["DOFLOW_" + name.upper()] for name in said}
 with open(sys.argv[1], "a") as log:
-    log.write(json.dumps({"stdin": said, "same": env == said, "cwd": os.getcwd(), "key": os.environ.get("MY_KEY", "")}) + "\\n")
+    got = {"stdin": said, "same": env == said, "cwd": os.getcwd(), "key": os.environ.get("MY_KEY", "")}
+    log.write(json.dumps(got) + "\\n")
 """
 
 
@@ -77,13 +78,14 @@ def test_a_gate_is_told_with_the_command_that_passes_it(project, told):
 
 
 def test_a_rate_limit_is_told(project, told):
-    project.agent('say("RESUME-AT: 2099-01-01T00:00:00Z"); stop(75)')
+    project.agent("stop(75)")
 
     done = project.doit("one", "--goal=x")
 
     (note,) = told()
     assert (done.returncode, note["stdin"]["event"]) == (3, "rate_limited")
-    assert "2099-01-01" in note["stdin"]["message"]
+    assert "default is rate limited until 2" in note["stdin"]["message"]
+    assert note["stdin"]["hint"].endswith("doit one")
 
 
 def test_a_failure_is_told(project, told):

@@ -23,12 +23,13 @@ def graph_of(*steps: Step, pipeline: tuple[str, ...] = (), settings: Settings | 
     return drawing.graph(flow, plan.build(flow, settings or Settings()))
 
 
+SMALL, LARGE = Route("SMALL", ("tasks", "test")), Route("LARGE", ("plan", "tasks", "test"))
 ROUTED = (
-    step("triage", routes=(Route("SMALL", ("tasks", "test")), Route("LARGE", ("plan", "tasks", "test")), Route("NO", pause="stop"))),
+    step("triage", routes=(SMALL, LARGE, Route("NO", pause="stop"))),
     step("plan", gate="Good?"),
     step("tasks"),
     Step("test", kind="shell", run=("true",)),
-)  # fmt: skip
+)
 
 
 def test_steps_follow_each_other():

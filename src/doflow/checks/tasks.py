@@ -1,44 +1,31 @@
-"""A task list that phases can be taken from: `## Phase N: title`, below each `- [ ] [T001] text`."""
+"""A task list that phases can be taken from, as docs/tasks.md says.
+
+Of a step with several artifacts only the task lists are looked at: the files that an `implement` step takes its phases
+from. Of a review those that it reads: its fixer may have changed them.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from doflow import sections
+from doflow import tasklist
 from doflow.model import Step
 from doflow.world import World
-
-_BOX = re.compile(r"^[ \t]*[-*+][ \t]+\[[ xX]\][ \t]*(.*)$")
-_ID = re.compile(r"^\[[A-Z]\d+\][ \t]+\S")
 
 
 def check(step: Step, paths: Sequence[str], world: World) -> str:
     if not step.check.tasks:
         return ""
-    return "\n".join(words for path in paths for words in _wrong(path, world.place.text(path) or ""))
+    words: list[str] = []
+    for path in _lists(step, paths, world):
+        found = tasklist.parse(world.place.text(path) or "")
+        words += [f"{path}:{problem.line}: {problem.message}" for problem in found.problems]
+        for warning in () if found.problems else found.warnings:
+            world.ledger.add("warning", step=step.id, message=f"{path}:{warning.line}: {warning.message}")
+    return "\n".join(words)
 
 
-def _wrong(path: str, text: str) -> list[str]:
-    found = sections.phases(text)
-    if not found:
-        return [f"{path}: no heading `## Phase N: title`"]
-    words = []
-    seen: set[str] = set()
-    for phase in found:
-        if phase.number in seen:
-            words.append(f"{path}:{phase.line}: Phase {phase.number} stands there twice")
-        seen.add(phase.number)
-        words += _boxes(path, phase)
-    return words
-
-
-def _boxes(path: str, phase: sections.Phase) -> list[str]:
-    words = []
-    boxes = 0
-    for offset, line in enumerate(phase.text.splitlines()):
-        if box := _BOX.match(line):
-            boxes += 1
-            if not _ID.match(box[1]):
-                words.append(f"{path}:{phase.line + offset}: a task is `- [ ] [T001] text`, this is `{line.strip()}`")
-    return words if boxes else [f"{path}:{phase.line}: Phase {phase.number} has no task `- [ ] [T001] text`"]
+def _lists(step: Step, paths: Sequence[str], world: World) -> tuple[str, ...]:
+    read = [path for given in step.reads for path in world.place.expand(given.path)] if step.kind == "review" else []
+    known = tuple(path for path in (*paths, *read) if path in world.place.boxed)
+    return known or tuple(paths)

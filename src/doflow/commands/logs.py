@@ -60,7 +60,7 @@ def logs(args: Namespace) -> int:
     folder = root / ".doflow" / "runs" / run.name / "logs"
     if not args.step:
         return _list(run, _found(folder), args.json)
-    name = args.step.removeprefix(f"{run.flow}:")
+    name = args.step.removeprefix(f"{run.flow}:").replace("/", ":")
     log = _choose(folder, name, args)
     while log is None and args.follow and holder.held(root):
         time.sleep(0.1)

@@ -93,7 +93,7 @@ def _verdict(line: Line) -> str:
     """In one word: runs, may run, pauses, up to date."""
     if line.state in ("done", "edited"):
         return "may run" if line.maybe else "up to date"
-    if line.role in ("gate", "clarify", "route"):
+    if line.role not in outlook.WORK:
         return "pauses"
     if line.state == "stale" and line.edited:
         return "pauses"
@@ -117,7 +117,7 @@ def _cells(line: Line, world: World) -> tuple[str, ...]:
 
 def _agent(line: Line, world: World) -> str:
     step = world.flow.step(line.step)
-    if step is None or line.role in ("gate", "clarify", "route"):
+    if step is None or line.role not in outlook.WORK:
         return "you" if line.role != "route" else ""
     return "command" if step.kind == "shell" else world.agent_of(step)
 
@@ -138,13 +138,14 @@ def _json(world: World, lines: tuple[Line, ...], stops: list[str]) -> int:
 def _prompt(work: Work, said: str) -> int:
     """The prompt byte by byte on stdout, its size on stderr."""
     from doflow import calling, imagining
+    from doflow.kinds import review
 
     world = imagining.begun(work.world)
     name, _, number = said.removeprefix(f"{world.flow.name}:").partition(":")
     job = imagining.job(world, Desk.step(work, name), number)
     for path in job.key.missing:
         warn(f"note: {path} does not exist yet; what stands in it will be part of the prompt")
-    text = calling.prompt(job, world)
+    text = review.preview(job, number, world) if job.step.kind == "review" else calling.prompt(job, world)
     data = text.encode("utf-8", "surrogateescape")
     sys.stdout.flush()
     sys.stdout.buffer.write(data)

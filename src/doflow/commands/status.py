@@ -43,9 +43,9 @@ def status(args: Namespace) -> int:
     if args.run:
         return _one(root, args.run, working, args.json)
     opened = project.open_(root, os.environ)
-    for words in opened.broken.values():
-        warn(words)
     known = runs.known(root, opened.detail["settings"]["layout"])
+    for name in {"doflow.yaml", *(run.flow for run in known)} & opened.broken.keys():
+        warn(opened.broken[name])
     rows = [_row(root, run, working) for run in known]
     if args.json:
         say_json({"project": str(root), "holder": working, "runs": rows})
@@ -167,21 +167,33 @@ def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool
         advice = outlook.Advice("the process that worked on it died; what is done stays done", outlook.command(world))
     if as_json:
         extra = {"dir": run.dir, "holder": working, "waits": advice.waits, "next": advice.command}
-        say_json({**state, **extra, "steps": [{**line.plain(), "commit": commits.get(line.name, "")} for line in lines]})
+        steps = [{**line.plain(), "commit": commits.get(line.name, "")} for line in lines]
+        say_json({**state, **extra, "steps": steps})
         return 0
-    since = " (changed since)" if state["status"] == "completed" and advice.command else ""
-    word = "died" if state["died"] else f"{state['status']}{since}"
-    say(f"{run.name}: {run.flow}, {word}, branch {run.branch}, {run.dir}/")
-    say(f"goal: {runs.shorten(run.goal, 200)}")
+    _head(run, state, bool(advice.command))
     if outlook.away(world):
         say(f"its files are on branch {run.branch}, which is not checked out; this is what is recorded:")
     table([_step_cells(line, commits) for line in lines], "  ")
-    if advice.waits:
-        say(f"waits: {advice.waits}")
-    say(f"next: {advice.command}" if advice.command else "nothing to do" if not advice.waits else "")
+    _foot(advice.waits, advice.command, working)
+    return 0
+
+
+def _head(run: Run, state: Mapping[str, Any], open_: bool) -> None:
+    since = " (changed since)" if state["status"] == "completed" and open_ else ""
+    word = "died" if state["died"] else f"{state['status']}{since}"
+    say(f"{run.name}: {run.flow}, {word}, branch {run.branch}, {run.dir}/")
+    say(f"goal: {runs.shorten(run.goal, 200)}")
+
+
+def _foot(waits: str, command: str, working: Mapping[str, Any] | None) -> None:
+    if waits:
+        say(f"waits: {waits}")
+    if command:
+        say(f"next: {command}")
+    if not waits and not command:
+        say("nothing to do")
     if working is not None:
         say(f"working now: {_who(working)}")
-    return 0
 
 
 def _step_cells(line: Line, commits: Mapping[str, str]) -> tuple[str, ...]:

@@ -62,8 +62,8 @@ def _split(desk: Desk, said: str, run: str) -> tuple[str, str]:
 
 
 def _meant(line: Line, name: str) -> bool:
-    """A step means itself and its phases; anything else only itself."""
-    return line.name == name or (line.role == "phase" and line.step == name)
+    """A step means itself, its phases and its items; anything else only itself."""
+    return line.name == name or (line.role in ("phase", "item") and line.step == name)
 
 
 def _idle(work: Work, name: str) -> Line:
@@ -73,7 +73,8 @@ def _idle(work: Work, name: str) -> Line:
     world = work.world
     if ":" in name:
         number = name.partition(":")[2]
-        raise UsageError(f"{world.path(step.phases or 'tasks.md')} has no phase {number}", f"doflow why {bare}")
+        what = f"{world.phases(step)} has no phase {number}" if step.phases else f"{bare} has no part {number}"
+        raise UsageError(what, f"doflow why {bare}")
     known = [node.name.removeprefix(f"{world.flow.name}:") for node in world.plan.nodes]
     if name not in known:
         near = ", ".join(other for other in known if other.startswith(bare))
@@ -87,7 +88,7 @@ def _idle(work: Work, name: str) -> Line:
 def _tell(line: Line, world: World) -> None:
     say(f"{line.name} ({world.flow.name}, run {world.run.name}): {_words(line)}")
     for words in line.reasons:
-        say(f"  because {words}" if line.role in ("step", "phase", "phases") else f"  {words}")
+        say(f"  because {words}" if line.role in outlook.WORK else f"  {words}")
     if line.maybe:
         say(f"  may run, {line.maybe}")
     for words in line.remarks:
@@ -113,8 +114,8 @@ def _approval(step: str, world: World) -> str:
 
 
 def _files(line: Line, world: World) -> None:
-    step = world.flow.step(line.step)
-    if step is None or line.role not in ("step", "phase", "phases"):
+    step = _step(line, world)
+    if step is None:
         return
     for made in _makes(step, world):
         by = f"by {made['author']}" if made["author"] else "not there" if not made["digest"] else "of unknown origin"
@@ -128,6 +129,12 @@ def _files(line: Line, world: World) -> None:
         say(f"  last done {record.at or 'at a time nobody wrote down'}{f', commit {commit}' if commit else ''}")
     if line.state in ("stale", "next"):
         say(f"  next: {outlook.command(world)}")
+
+
+def _step(line: Line, world: World) -> Step | None:
+    if line.role not in outlook.WORK:
+        return None
+    return world.step(line.name) if line.role == "item" else world.flow.step(line.step)
 
 
 def _makes(step: Step, world: World) -> list[dict[str, Any]]:
@@ -150,21 +157,20 @@ def _reads(line: Line, step: Step, world: World) -> list[dict[str, Any]]:
         held = world.book.artifacts.get(bare)
         author = "person" if held and judge.carried(bare, world) else held.author if held else ""
         author = author or ("you: the goal" if bare == f"{world.run.dir}/input.md" else "")
-        changed = record is not None and line.role == "step" and record.reads.get(path, "") != now
+        changed = record is not None and line.role in ("step", "item") and record.reads.get(path, "") != now
         found.append({"path": path, "digest": now, "author": author, "changed": changed})
     return found
 
 
 def _plain(world: World, name: str, lines: list[Line]) -> dict[str, Any]:
     line = lines[0]
-    step = world.flow.step(line.step)
-    work = step is not None and line.role in ("step", "phase", "phases")
+    step = _step(line, world)
     commits = outlook.commits(world)
     times = {name: record.at for name, record in world.book.steps.items()}
-    entries = [
-        {**each.plain(), "fresh": not each.reasons, "commit": commits.get(each.name, ""), "at": times.get(each.name, "")}
-        for each in lines
-    ]
-    about: dict[str, Any] = {"run": world.run.name, "flow": world.flow.name, "goal": runs.shorten(world.run.goal)}
-    files = {"makes": _makes(step, world), "reads": _reads(line, step, world)} if work and step else {}
-    return {**about, **entries[0], "step": name, **files, "parts": entries}
+    entries = []
+    for each in lines:
+        about = {"fresh": not each.reasons, "commit": commits.get(each.name, ""), "at": times.get(each.name, "")}
+        entries.append({**each.plain(), **about})
+    where: dict[str, Any] = {"run": world.run.name, "flow": world.flow.name, "goal": runs.shorten(world.run.goal)}
+    files = {"makes": _makes(step, world), "reads": _reads(line, step, world)} if step else {}
+    return {**where, **entries[0], "step": name, **files, "parts": entries}

@@ -30,6 +30,7 @@ class Fence:
         self._open: dict[str, Scope] = {}
         self._window: list[Scope] = []
         self._tainted: tuple[str, ...] = ()
+        self._abandoned = False
         self._ignored: tuple[str, ...] | None = None
         self._blobs: tuple[str, Mapping[str, tuple[str, str]]] = ("", {})
 
@@ -75,7 +76,13 @@ class Fence:
         self._open.pop(job.name, None)
         if not self._open:
             self._base = None
-            self._file.unlink(missing_ok=True)
+            if not self._abandoned:
+                self._file.unlink(missing_ok=True)
+
+    def abandon(self, job: Job) -> None:
+        """A job broke off and its traces could not be undone: the window stays on disk for the next start."""
+        self._abandoned = True
+        self._open.pop(job.name, None)
 
     def recover(self, jobs: Mapping[str, Scope]) -> tuple[str, ...]:
         """At a start: put back what jobs that were killed in flight had changed inside their scopes."""

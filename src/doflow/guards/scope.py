@@ -20,7 +20,7 @@ class Scope:
         self._protect = (*steer, *world.settings.protect, *world.flow.protect, *job.step.protect)
         self.makes = frozenset(job.makes)
         self._writes = job.writes
-        tasks = {world.path(job.step.phases)} if job.phase and job.step.phases else set()
+        tasks = {world.phases(job.step)} if job.phase and job.step.phases else set()
         mine = self.makes | job.mends | tasks
         self._earlier = frozenset(path for path in world.book.artifacts if path not in mine)
 

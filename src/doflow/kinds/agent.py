@@ -20,8 +20,10 @@ def job(step: Step, world: World) -> Job:
 
 
 def produce(job: Job, world: World, attempt: int) -> Outcome:
+    """One call. `from: text` saves its last words, unless the agent wrote the artifact itself: chat never covers that up."""
+    before = world.digest(job.makes[0]) if job.step.from_text else ""
     outcome = calling.call(job, world, attempt)
-    if outcome.ok and job.step.from_text:
-        text = outcome.text.strip("\n") + "\n"
+    if outcome.ok and job.step.from_text and world.digest(job.makes[0]) == before:
+        text = outcome.text.strip("\n") + "\n" if outcome.text.strip() else ""
         files.write(str(world.root / job.makes[0]), text.encode("utf-8", "surrogateescape"))
     return outcome

@@ -140,6 +140,13 @@ def _call(job: Job, now: Progress, persona: str, world: World, attempt: int) -> 
     return calling.send(ask, job, world, calling.log_path(job, world, now.round, f"{persona}.{attempt}"))
 
 
+def preview(job: Job, persona: str, world: World) -> str:
+    """What this persona (else the first) would be told if the review went on now."""
+    step = job.step
+    now = reviewing.replay(step.id, world.book.reviews.get(step.id, []), material(step, world))
+    return _prompt(job, now or Progress(1, ""), persona or step.personas[0], world)
+
+
 def _prompt(job: Job, now: Progress, persona: str, world: World) -> str:
     step = job.step
     voice = next((found.text for found in step.voices if found.name == persona), "")
@@ -165,7 +172,7 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, f
     listed = findings.lines(blocking)
     phase = Phase(name, f"{len(blocking)} findings of round {now.round}", listed, 0)
     key = keys.Key(keys.short([now.of, listed], 64), {"findings": keys.short(listed)}, {})
-    mine = tuple(path for read in step.reads for path in world.place.expand(read.path))
+    mine = tuple(path for read in step.reads for path in world.place.expand(read.path) if world.digest(path))
     writes = None if world.reviews_code(step) else tuple(f"/{path}" for path in mine)
     fixer = replace(step, agent=step.fixer or step.agent, prompt=None)
     subject = f"{step.id}: {len(blocking)} findings of round {now.round}"

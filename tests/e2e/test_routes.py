@@ -1,0 +1,196 @@
+"""Steps that decide where the flow goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.project import Project
+
+FLOW = """
+    flow: work
+    defaults: {retry: {attempts: 0}}
+    pipeline: [scale, plan, build]
+    steps:
+      scale:
+        prompt: How large is it?
+        makes: scale.md
+        routes:
+          - {when: "SCALE: SMALL", then: [quick], variant: small}
+          - {when: "SCALE: MEDIUM", then: [plan, build]}
+          - {when: "SCALE: LARGE", then: [plan, review, build], variant: large}
+          - {when: "SCALE: UNKNOWN", pause: "Nobody knows how large this is."}
+      plan: {prompt: Plan., reads: [scale.md], makes: plan.md}
+      review: {prompt: Review., reads: [plan.md], makes: review.md}
+      quick: {prompt: Quick., makes: quick.md}
+      build: {prompt: Build., makes: build.md}
+"""
+
+
+@pytest.fixture
+def work(project: Project) -> Project:
+    project.flow("work", FLOW)
+    project.commit("A flow")
+    return project
+
+
+def answers(project: Project, text: str, artifact: str = "# Scale\\n\\nAs said.\\n") -> None:
+    project.agent(f"make({artifact!r}.encode().decode('unicode_escape')), say({text!r}) if step == 'scale' else None\nif step != 'scale': usual()")
+
+
+def ran(project: Project, *words: str, code: int = 0) -> list[str]:
+    project.forget_calls()
+    done = project.doit(*words, "work")
+    assert done.returncode == code, done.stdout + done.stderr
+    return project.calls()
+
+
+JOBS = pytest.mark.parametrize("jobs", [(), ("-n", "2")], ids=["alone", "-n 2"])
+
+
+@JOBS
+@pytest.mark.parametrize(
+    ("marker", "steps", "variant"),
+    [
+        ("SCALE: SMALL", ["quick"], "small"),
+        ("SCALE: MEDIUM", ["plan", "build"], ""),
+        ("SCALE: LARGE", ["plan", "review", "build"], "large"),
+    ],
+)
+def test_the_marker_decides_which_steps_run(work, jobs, marker, steps, variant):
+    answers(work, marker)
+
+    assert ran(work, *jobs) == ["scale", *steps]
+    state = work.state()
+    assert (state["status"], state["variant"]) == ("completed", variant)
+    assert (state["pipeline"], state["completed"]) == (["scale", *steps],) * 2
+    assert ran(work, *jobs) == []
+
+
+@JOBS
+def test_a_marker_that_pauses_stops_the_run_and_a_rerun_pauses_again(work, jobs):
+    answers(work, "SCALE: UNKNOWN")
+
+    assert ran(work, *jobs, code=2) == ["scale"]
+    assert (work.state()["status"], "Nobody knows" in work.state()["pauseReason"]) == ("paused", True)
+    assert ran(work, *jobs, code=2) == []
+
+
+@JOBS
+def test_no_marker_is_an_error_and_never_a_way_on(work, jobs):
+    answers(work, "It is rather small, I think. SCALE: SMALL, surely")
+
+    assert ran(work, *jobs, code=1) == ["scale"]
+    assert work.state()["status"] == "failed"
+    done = work.doit("work")
+    assert "`SCALE: SMALL`" in done.stdout and done.returncode == 1
+
+
+def test_a_missing_marker_is_handed_back_where_the_step_may_repair(work):
+    work.flow("work", FLOW.replace("makes: scale.md", "makes: scale.md\n        repair: 1"))
+    work.commit("Repair")
+    work.agent("""
+        usual()
+        if step == "scale":
+            make("# Scale\\n" + ("SCALE: SMALL\\n" if role == "repair" else ""))
+    """)
+
+    assert ran(work) == ["scale", "scale repair", "quick"]
+
+
+@pytest.mark.parametrize("line", ["SCALE: SMALL", "[SCALE: SMALL]", "  SCALE: SMALL  ", "SCALE: LARGE\nSCALE: SMALL"])
+def test_the_last_line_that_is_a_marker_counts_with_or_without_brackets(work, line):
+    answers(work, line)
+
+    assert ran(work) == ["scale", "quick"]
+
+
+def test_the_artifact_comes_before_the_answer(work):
+    work.agent("""
+        usual()
+        if step == "scale":
+            make("# Scale\\n\\nSCALE: SMALL\\n")
+            say("SCALE: LARGE")
+    """)
+
+    assert ran(work) == ["scale", "quick"]
+
+
+def test_a_new_marker_leads_elsewhere(work):
+    answers(work, "SCALE: SMALL")
+    ran(work)
+    answers(work, "SCALE: MEDIUM")
+    work.forget_calls()
+
+    done = work.doit("work", "--force=scale")
+
+    assert (done.returncode, work.calls()) == (0, ["scale", "plan", "build"]), done.stdout
+    assert work.state()["pipeline"] == ["scale", "plan", "build"]
+    assert ran(work) == []
+
+
+def test_a_routed_run_that_failed_goes_on_where_it_stopped(work):
+    work.agent("""
+        usual()
+        if step == "scale":
+            say("SCALE: LARGE")
+        if step == "review":
+            stop(1)
+    """)
+    assert ran(work, code=1) == ["scale", "plan", "review"]
+    work.agent("usual()")
+
+    assert ran(work) == ["review", "build"]
+
+
+def test_a_clone_of_a_routed_run_calls_no_agent(work, tmp_path):
+    answers(work, "SCALE: SMALL")
+    ran(work)
+    work.forget_calls()
+    work.git("clone", "-q", str(work.root), str(tmp_path / "clone"))
+
+    done = work.doit("work", cwd=tmp_path / "clone")
+
+    assert (done.returncode, work.calls()) == (0, []), done.stdout + done.stderr
+
+
+@JOBS
+def test_one_route_may_lead_to_another(project, jobs):
+    project.flow("work", """
+        flow: work
+        defaults: {retry: {attempts: 0}}
+        pipeline: [first, end]
+        steps:
+          first: {prompt: One., makes: one.md, routes: [{when: GO, then: [second, end]}, {when: STOP, then: [end]}]}
+          second: {prompt: Two., makes: two.md, routes: [{when: MORE, then: [extra, end]}, {when: LESS, then: [end]}]}
+          extra: {prompt: Extra., makes: extra.md}
+          end: {prompt: End., makes: end.md}
+    """)
+    project.commit("A flow")
+    project.agent("usual(); say({'first': 'GO', 'second': 'MORE'}.get(step, ''))")
+
+    assert ran(project, *jobs) == ["first", "second", "extra", "end"]
+    assert ran(project, *jobs) == []
+
+
+def test_the_next_step_behind_a_route_is_the_one_that_it_names(work):
+    answers(work, "SCALE: LARGE")
+
+    for calls in (["scale"], ["plan"], ["review"], ["build"]):
+        work.forget_calls()
+        done = work.doit("work", "--next")
+        assert (done.returncode, work.calls()) == (0, calls), done.stdout + done.stderr
+
+
+def test_a_command_can_route_by_its_output(project):
+    project.flow("work", """
+        flow: work
+        pipeline: [probe, slow]
+        steps:
+          probe: {kind: shell, run: [echo, "MODE: FAST"], routes: [{when: "MODE: FAST", then: [fast]}]}
+          fast: {prompt: Fast., makes: fast.md}
+          slow: {prompt: Slow., makes: slow.md}
+    """)
+    project.commit("A flow")
+
+    assert ran(project) == ["fast"]
+    assert ran(project) == []

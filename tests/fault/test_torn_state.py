@@ -1,0 +1,253 @@
+"""State that is torn, garbage or gone: recovered or refused in words, and nothing that is done is paid again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.project import Project
+
+FLOW = """\
+flow: pair
+about: Two artifacts and a command.
+params: {goal: {about: What to build, required: true}}
+steps:
+  first:  {prompt: Begin., reads: [input.md], makes: first.md}
+  middle: {kind: shell, run: ["true"]}
+  second: {prompt: End., reads: [first.md], makes: second.md}
+"""
+COMMAND = ("pair", "--goal=Stay whole")
+GARBAGE = b"\x00\xff\xfe{]garbage\n\x80" * 7
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A finished run, to be copied by each test."""
+    project = Project(tmp_path_factory.mktemp("finished"))
+    project.flow("pair", FLOW)
+    project.write(".gitignore", "__pycache__/\n")
+    project.commit()
+    done = project.doit(*COMMAND)
+    assert (done.returncode, project.calls()) == (0, ["first", "second"]), done.stdout + done.stderr
+    return project
+
+
+@pytest.fixture
+def pair(finished: Project, tmp_path: Path) -> Project:
+    return copied(finished, tmp_path / "copy")
+
+
+def copied(project: Project, folder: Path) -> Project:
+    """The same project elsewhere; its agent and its log of calls stay where they were, so calls are counted anew."""
+    shutil.copytree(project.root, folder, symlinks=True)
+    copy = Project.__new__(Project)
+    copy.root, copy.home, copy.outside, copy.env = folder, project.home, project.outside, project.env
+    copy.forget_calls()
+    return copy
+
+
+def state(project: Project, name: str = "") -> Path:
+    return project.root / ".doflow" / "runs" / "001-stay-whole" / name
+
+
+def calm(project: Project, code: int = 0) -> str:
+    """The same command: the code that is expected, no traceback, no agent called; gives what was said."""
+    done = project.doit(*COMMAND)
+    said = done.stdout + done.stderr
+    assert (done.returncode, "Traceback" in said, project.calls()) == (code, False, []), said
+    return said
+
+
+def unstamped(project: Project) -> Project:
+    """Without the stamp that answers "nothing to do" before anything is read."""
+    shutil.rmtree(project.root / ".doflow" / "stamps", ignore_errors=True)
+    return project
+
+
+def test_a_ledger_cut_at_any_byte_of_its_last_lines_calls_nobody(pair, tmp_path):
+    whole = state(pair, "events.jsonl").read_bytes()
+    lines = whole.splitlines(keepends=True)
+    start = len(whole) - len(lines[-1]) - len(lines[-2])
+    head = pair.git("rev-parse", "HEAD")
+    for size in [*range(start, len(whole), 29), len(whole) - 1]:
+        unstamped(pair)
+        state(pair, "events.jsonl").write_bytes(whole[:size])
+        calm(pair)
+        assert pair.git("rev-parse", "HEAD") == head
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: b"",
+        lambda whole: GARBAGE,
+        lambda whole: whole[: len(whole) // 2] + GARBAGE + whole[len(whole) // 2 :],
+        lambda whole: whole + b'{"event": "returned"',
+        lambda whole: whole + b"[1, 2]\n7\nnull\n{}\n",
+        lambda whole: whole + b'{"event": 7, "step": []}\n{"event": "returned"}\n{"event": "intent", "step": "first"}\n',
+        lambda whole: b"\n".join(reversed(whole.splitlines())) + b"\n",
+    ],
+    ids=["empty", "garbage", "garbage inside", "half a line", "other JSON", "other shapes", "upside down"],
+)
+def test_a_damaged_ledger_calls_nobody(pair, damage):
+    path = state(unstamped(pair), "events.jsonl")
+    path.write_bytes(damage(path.read_bytes()))
+
+    calm(pair)
+    calm(pair)
+
+
+def test_a_ledger_that_is_gone_calls_nobody(pair):
+    state(unstamped(pair), "events.jsonl").unlink()
+
+    calm(pair)
+
+
+@pytest.mark.parametrize("name", ["state.db", "flows.cache", "stamps/pair", "holder.json", "runs/001-stay-whole/pipeline-state.json"])
+@pytest.mark.parametrize("damage", ["garbage", "empty", "half", "gone"])
+def test_a_damaged_file_of_the_state_folder_calls_nobody(pair, name, damage):
+    if not name.startswith("stamps"):
+        unstamped(pair)
+    path = pair.root / ".doflow" / name
+    whole = path.read_bytes() if path.exists() else b""
+    path.unlink(missing_ok=True)
+    if damage != "gone":
+        path.write_bytes({"garbage": GARBAGE, "empty": b"", "half": whole[: len(whole) // 2]}[damage])
+
+    calm(pair)
+    calm(pair)
+
+    assert pair.state()["status"] == "completed"
+
+
+def test_a_damaged_memory_of_doit_is_kept_aside(pair):
+    (unstamped(pair).root / ".doflow" / "state.db").write_bytes(GARBAGE)
+
+    calm(pair)
+
+    assert (pair.root / ".doflow" / "state.db.bad").read_bytes() == GARBAGE
+
+
+def test_a_lost_state_folder_calls_nobody(pair):
+    shutil.rmtree(pair.root / ".doflow")
+
+    calm(pair)
+    calm(pair)
+
+
+@pytest.mark.parametrize("damage", [GARBAGE, b"", b"doflow: 1\nsteps: [", b"doflow: 1\nsteps: {first: 7}\n", b"- a\n- b\n", b"doflow: 99\n"])
+def test_a_damaged_lock_is_refused_in_words_or_recovered_and_calls_nobody(pair, damage):
+    path = unstamped(pair).run_dir() / "doflow.lock"
+    whole = path.read_bytes()
+    path.write_bytes(damage)
+
+    done = pair.doit(*COMMAND)
+
+    said = done.stdout + done.stderr
+    assert ("Traceback" in said, pair.calls()) == (False, []), said
+    if done.returncode:
+        assert (done.returncode, "doflow.lock" in said, "git checkout" in said) == (1, True, True), said
+        path.write_bytes(whole)
+    calm(pair)
+
+
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.9])
+def test_a_lock_cut_short_is_refused_in_words_or_recovered_and_calls_nobody(pair, part):
+    path = unstamped(pair).run_dir() / "doflow.lock"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * part)])
+
+    done = pair.doit(*COMMAND)
+
+    said = done.stdout + done.stderr
+    assert ("Traceback" in said, pair.calls()) == (False, []), said
+    if done.returncode:
+        path.write_bytes(whole)
+    calm(pair)
+
+
+def test_a_lock_with_conflict_marks_is_refused_in_words(pair):
+    path = unstamped(pair).run_dir() / "doflow.lock"
+    whole = path.read_text()
+    path.write_text(whole.replace("steps:\n", "<<<<<<< HEAD\nsteps:\n=======\n>>>>>>> other\n"))
+
+    said = calm(pair, 1)
+
+    assert "doflow.lock" in said
+    path.write_text(whole)
+    calm(pair)
+
+
+def test_a_damaged_window_is_refused_in_words_and_nothing_is_touched(finished, tmp_path):
+    pair = copied(finished, tmp_path / "copy")
+    path = state(unstamped(pair), "events.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    begun = next(line for line in lines if b'"step_starting"' in line and b'"second"' in line)
+    path.write_bytes(b"".join(lines) + begun)
+    state(pair, "window").write_bytes(GARBAGE)
+    before = pair.tree()
+
+    done = pair.doit(*COMMAND)
+
+    said = done.stdout + done.stderr
+    assert ("Traceback" in said, pair.calls()) == (False, []), said
+    assert pair.tree() == before
+    if done.returncode:
+        assert "window" in said
+        state(pair, "window").unlink()
+        calm(pair)
+
+
+def test_what_a_killed_step_left_is_told_once(finished, tmp_path):
+    project = Project(tmp_path)
+    project.flow("pair", FLOW)
+    project.commit()
+    project.agent('if nth == 0 and step == "second":\n    make("half")\n    os.kill(os.getppid(), 9)\n    time.sleep(60)\nusual()')
+    running = project.start("doit", *COMMAND)
+    wait_for(project, "half")
+    running.kill()
+    running.communicate()
+
+    told = [project.doit(*COMMAND) for _ in range(2)]
+
+    assert [done.returncode for done in told] == [0, 0], told
+    assert ["kept aside" in done.stdout + done.stderr for done in told] == [True, False]
+
+
+def wait_for(project: Project, text: str) -> None:
+    from tests.support.project import eventually
+
+    assert eventually(lambda: text.encode() in project.tree().values())
+
+
+@pytest.mark.parametrize("name", ["state.db", "flows.cache", "stamps/pair", "runs/001-stay-whole/events.jsonl", "runs/001-stay-whole/pipeline-state.json"])
+def test_a_folder_in_the_place_of_a_state_file_is_refused_in_words_or_worked_around(pair, name):
+    if not name.startswith("stamps"):
+        unstamped(pair)
+    path = pair.root / ".doflow" / name
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    (path / "inside").touch()
+
+    done = pair.doit(*COMMAND)
+
+    said = done.stdout + done.stderr
+    assert ("Traceback" in said, pair.calls()) == (False, []), said
+    if done.returncode:
+        assert (done.returncode, os.path.basename(name) in said) == (1, True), said
+
+
+def test_a_link_in_the_place_of_a_state_file_is_not_written_through(pair, tmp_path):
+    target = tmp_path / "target"
+    target.write_text("mine\n")
+    path = state(unstamped(pair), "events.jsonl")
+    path.unlink()
+    path.symlink_to(target)
+    (pair.run_dir() / "first.md").write_text("edited by hand\n")
+
+    pair.doit(*COMMAND)
+
+    assert target.read_text() == "mine\n"
