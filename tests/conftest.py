@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.support.project import Project  # noqa: E402 - found by the line above
+from tests.support.project import Project
 
 
 @pytest.fixture

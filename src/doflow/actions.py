@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from doit.exceptions import TaskFailed
 
-from doflow import adopting, judge, process, settle
+from doflow import adopting, files, judge, process, settle
 from doflow.errors import DoflowError
 from doflow.kinds import agent, gate, implement, review, shell
 from doflow.model import Outcome, Status, Step
 from doflow.plan import Node
 from doflow.session import CODES, Session, Work
 from doflow.state import FORGOTTEN
+from doflow.world import STATE
 
 Act = Callable[[], object]
 Judge = Callable[[Mapping[str, Any]], tuple[str, ...]]
@@ -95,12 +98,21 @@ def _safely(session: Session, work: Work, run: Callable[[], Outcome]) -> Outcome
     try:
         session.begin(work)
         return run()
-    except DoflowError as error:
-        if work.begun:
-            work.world.ledger.add("error", message=error.message, hint=error.hint)
-        return Outcome(Status.FAILED, error.message, error.hint)
+    except (DoflowError, OSError) as error:
+        return _broke(work, error)
     finally:
         session.busy.discard(token)
+
+
+def _broke(work: Work, error: DoflowError | OSError) -> Outcome:
+    """Told in words, and written down if the disk still takes it."""
+    if isinstance(error, OSError):
+        place = error.filename or work.world.root / STATE
+        error = files.broke("use", os.fsdecode(place), error)
+    if work.begun:
+        with suppress(DoflowError, OSError):
+            work.world.ledger.add("error", message=error.message, hint=error.hint)
+    return Outcome(Status.FAILED, error.message, error.hint)
 
 
 def _said(session: Session, outcome: Outcome) -> object:

@@ -42,7 +42,7 @@ class Book:
         run = self.run
         return Lock(
             run.name, run.flow, run.goal_digest, run.branch, run.issue, self.variant,
-            self.steps, self.artifacts, self.approvals, self.notes,
+            self.steps, self.artifacts, self.approvals, self.notes, run.params,
         )  # fmt: skip
 
     @property

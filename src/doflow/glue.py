@@ -14,14 +14,16 @@ from types import FrameType
 from typing import Any
 
 from doit.cmd_run import Run
-from doit.cmdparse import CmdParseError
+from doit.cmdparse import CmdOption, CmdParseError, TaskParse
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 from doit.reporter import ConsoleReporter
 
+from doflow import project
 from doflow.session import Session
 from doflow.state import Backend
 
 ERROR, INTERRUPTED = 1, 130
+_MEMORY = "check the free space and its owner; it may also be deleted: the lock and the ledger know what is done"
 
 
 class Enough(Exception):
@@ -74,7 +76,7 @@ class FlowRun(Run):  # type: ignore[misc]
         words = args or _default(session, self.loader.namespace)
         session.selected = tuple(word.split(":")[0] for word in words if not word.startswith("-"))
         try:
-            return int(super().execute(params, words))
+            return int(super().execute(params, self._taken(words)))
         except KeyboardInterrupt:
             return INTERRUPTED
         except (CmdParseError, InvalidDodoFile, InvalidTask, InvalidCommand) as error:
@@ -86,6 +88,21 @@ class FlowRun(Run):  # type: ignore[misc]
             if session.holder is not None:
                 session.holder.release()
 
+    def _taken(self, words: list[str]) -> list[str]:
+        """The words without options after FLOW:STEP: they are the flow's, which doit knows only after FLOW."""
+        kept: list[str] = []
+        rest = list(words)
+        while rest:
+            word = rest.pop(0)
+            kept.append(word)
+            flow, colon, _ = word.partition(":")
+            creator = self.loader.namespace.get(f"task_{flow}") if colon else None
+            if creator is not None and rest and rest[0].startswith("-"):
+                options = [CmdOption(option) for option in creator._task_creator_params]
+                given, rest = TaskParse(options).parse(rest)
+                self.loader.task_opts = {**(self.loader.task_opts or {}), flow: given}
+        return kept
+
     def _execute(self, *args: Any, **given: Any) -> int:
         session = self._session()
         if session is None:
@@ -94,7 +111,8 @@ class FlowRun(Run):  # type: ignore[misc]
         base = self.reporters[base] if isinstance(base, str) else base
         given["reporter"] = _noting(base, session)
         once = any(work.world.options.next for work in session.works.values())
-        given["num_process"] = 0 if once else given["num_process"]
+        alone = once or len(session.works) > 1  # two flows are two branches: one after the other
+        given["num_process"] = 0 if alone else given["num_process"]
         given["par_type"] = "thread"
         return self._run(session, args, given)
 
@@ -135,6 +153,8 @@ def _end(session: Session, words: Any, result: int, interrupted: bool, enough: b
     for flow, work in session.works.items():
         work.whole = flow in words and session.code == 0 and not enough
     session.finish(interrupted)
+    if (session.root / project.STATE).is_dir():
+        project.keep(session.project, session.environ)
     if interrupted:
         flows = " ".join(session.works)
         session.warn(f"interrupted; what is done stays done. Go on with: doit {flows}")
@@ -285,6 +305,12 @@ def _crashed(session: Session, error: Exception) -> int:
 
     if isinstance(error, DoflowError):
         return _refused(session, str(error))
+    if isinstance(error, OSError) and error.filename:
+        from doflow import files
+
+        return _refused(session, str(files.broke("use", os.fsdecode(error.filename), error)))
+    if type(error).__module__ == "sqlite3":
+        return _refused(session, f"doit's memory .doflow/state.db cannot be used: {error}\n  hint: {_MEMORY}")
     import traceback
 
     sys.stderr.write(traceback.format_exc())

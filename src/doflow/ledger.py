@@ -62,11 +62,13 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
         data = path.read_bytes()
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise files.broke("read", str(path), error) from error
     for raw in data.split(b"\n"):
         if raw:
             try:
                 entry = json.loads(raw)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(entry, dict) and "event" in entry:
                 yield entry

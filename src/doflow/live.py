@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _RATE = 4
-_TAIL = 65536
-_SPEAKING = ("text", "content", "result", "command")
 _STYLES = {"": "cyan", "||": "yellow", "~~": "yellow", "xx": "red"}
 
 
@@ -67,7 +65,9 @@ class Live(Plain):
             name = self._name(entry)
             event = entry["event"]
             if event == "heartbeat":
-                self._change(name, words=last_words(entry.get("log", "")))
+                from doflow import overhear
+
+                self._change(name, words=overhear.last_words(entry.get("log", "")))
             if event in ("warning", "retry"):
                 self._tell(name)
             super().hear(entry)
@@ -83,7 +83,7 @@ class Live(Plain):
         """Said when nothing is at work any more, so that it stands last on the screen; till then its line says it."""
         with self._guard:
             self._tell(task)
-            self._change(task, sign=SIGNS.get(outcome.status, "xx"), words=outcome.reason, busy=False)
+            self._change(task, sign=SIGNS.get(outcome.status.value, "xx"), words=outcome.reason, busy=False)
             if outcome.status is Status.CANCELLED:
                 self._drop(task)
             self._ends.append((task, outcome))
@@ -218,43 +218,6 @@ def _painted(row: Row, now: float, width: int) -> Text:
         line.append(f"  {_one_line(row.words)}", "dim")
     line.truncate(width, overflow="ellipsis")
     return line
-
-
-def last_words(path: str) -> str:
-    """The last line of a log that says something; of a stream of JSON objects, the last text in it."""
-    from doflow import process
-
-    text = process.tail(path, _TAIL) or process.tail(path.removesuffix(".log") + ".err.log", _TAIL)
-    for line in reversed(text.splitlines()):
-        said = _said(line.strip())
-        if said:
-            return said
-    return ""
-
-
-def _said(line: str) -> str:
-    if line[:1] != "{":
-        parts = [part for part in line.split("\\x0d") if part.strip()]  # a bar that draws itself again and again
-        return parts[-1] if parts else ""
-    import json
-
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return ""
-    return next((text.strip().splitlines()[-1] for text in reversed([*_texts(found)]) if text.strip()), "")
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if isinstance(inner, str) and name in _SPEAKING:
-                yield inner
-            else:
-                yield from _texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _texts(inner)
 
 
 def _one_line(text: str) -> str:

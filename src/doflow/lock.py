@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from doflow import files
-from doflow.errors import WorldError
+from doflow.errors import FlowError, WorldError
 
 NAME = "doflow.lock"
 _HEAD = "# What each artifact of this run was made from. Written by doflow; commit it.\n"
 _FIELDS = ("run", "flow", "goal", "branch", "issue", "variant")
+_PARAMS = "params"
+_TABLES = ("steps", "artifacts", "approvals", "notes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Lock:
     artifacts: Mapping[str, Artifact] = field(default_factory=dict)
     approvals: Mapping[str, Approval] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
 
 
 class Lines:
@@ -81,7 +84,8 @@ class Lines:
     def text(self, lock: Lock) -> bytes:
         parts = [_HEAD, "doflow: 1\n"]
         parts += [f"{name}: {_json(getattr(lock, name))}\n" for name in _FIELDS]
-        for title in ("steps", "artifacts", "approvals", "notes"):
+        parts += [f"{_PARAMS}: {_json(dict(lock.params))}\n"] if lock.params else []
+        for title in _TABLES:
             rows: Mapping[str, Any] = getattr(lock, title)
             parts.append(f"{title}:\n" if rows else f"{title}: {{}}\n")
             parts += [self._row(title, name, row) for name, row in rows.items()]
@@ -113,19 +117,23 @@ def parse(data: bytes, name: str) -> Lock:
 
     try:
         return _build(load.parse(data.decode("utf-8", "replace"), name))
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        hint = "restore it with `git checkout -- FILE`, or delete it: it is rebuilt from the commits"
-        raise WorldError(f"{name}: this lock cannot be read ({cause})", hint) from cause
+    except (ValueError, KeyError, TypeError, AttributeError, FlowError) as cause:
+        raise unreadable(name, str(cause)) from cause
 
 
-def head(path: Path) -> dict[str, str]:
+def unreadable(name: str, why: str) -> WorldError:
+    hint = f"git checkout -- {name}   brings back the committed one; or delete it: it is rebuilt from the commits"
+    return WorldError(f"{name}: this lock cannot be read ({why})", hint)
+
+
+def head(path: Path) -> dict[str, Any]:
     """Only the first fields (run, flow, goal, branch …): what is needed to choose a run."""
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     try:
         with path.open("rb") as stream:
             for raw in stream:
                 name, _, value = raw.decode("utf-8", "replace").partition(": ")
-                if name in _FIELDS:
+                if name in (*_FIELDS, _PARAMS):
                     found[name] = json.loads(value)
                 elif name.startswith("steps"):
                     break
@@ -159,6 +167,8 @@ def _quick(text: str) -> dict[str, Any]:
             rows[name] = json.loads(line[end + 2 :])
         elif line and not line.startswith("#"):
             name, _, value = line.partition(":")
+            if name not in ("doflow", *_FIELDS, _PARAMS, *_TABLES):
+                raise ValueError(line)
             found[name] = rows = {} if not value.strip() else json.loads(value)
     return found
 
@@ -173,6 +183,7 @@ def _build(values: Any) -> Lock:
         artifacts={name: Artifact(**row) for name, row in (values.get("artifacts") or {}).items()},
         approvals={name: Approval(**row) for name, row in (values.get("approvals") or {}).items()},
         notes=dict(values.get("notes") or {}),
+        params=dict(values.get("params") or {}),
     )
 
 

@@ -76,9 +76,12 @@ def keep(project: Project, environ: Mapping[str, str]) -> None:
     folder = project.root / STATE
     target = folder / _CACHE
     temporary = f"{target}.{os.getpid()}"
-    with open(temporary, "wb") as stream:
-        marshal.dump(stored, stream)
-    os.replace(temporary, target)
+    try:
+        with open(temporary, "wb") as stream:
+            marshal.dump(stored, stream)
+        os.replace(temporary, target)
+    except OSError:
+        return  # without a cache the flows are read again: slower, not worse
     values["cached"] = True
 
 

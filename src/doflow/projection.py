@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from doflow import files
+from doflow.errors import WorldError
 from doflow.ledger import now
 from doflow.world import World
 
@@ -45,11 +47,12 @@ class Projection:
         elif event == "pipeline_complete":
             self._status, self._why = "completed", {}
         if event != "heartbeat" and event != "step_skipped" and time.monotonic() - self._last >= _GAP:
-            self.write()
+            with suppress(WorldError, OSError):  # derived: what matters is in the ledger, and the end is written again
+                self.write()
 
     def finish(self, status: str, reason: str = "") -> None:
         """The last word of a process: the status that agrees with its exit code."""
-        if status in ("paused", "failed") and self._status in ("awaiting-approval", "paused", "failed"):
+        if not reason and status in ("paused", "failed") and self._status in ("awaiting-approval", "paused", "failed"):
             status = status if self._status == "awaiting-approval" and status == "failed" else self._status
         if reason:
             self._why = {"pauseReason": reason}

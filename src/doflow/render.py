@@ -92,7 +92,8 @@ Then, as your very last line, exactly one of:
 def fix(step: str, run_dir: str, listed: str, mine: Sequence[str], code: bool) -> str:
     """What the fixer reads."""
     names = ", ".join(f"`{path}`" for path in mine)
-    allowed = f"Change the project's files as needed, and {names}." if code else f"Change only {names}."
+    also = f", and {names}" if names else f"; of `{run_dir}/` none"
+    allowed = f"Change the project's files as needed{also}." if code else f"Change only {names}."
     return (
         f"Mend what the review `{step}` of the run in `{run_dir}/` found. {allowed} Work through every finding; keep all that "
         f"is not concerned. Where you disagree, say why beside the place. Do not commit, push, merge or start `doit`, "

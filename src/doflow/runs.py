@@ -62,11 +62,11 @@ def at(root: Path, folder: str) -> Run | None:
         return None
     head = locks.head(path)
     if not head.get("flow"):
-        return None
+        raise locks.unreadable(f"{folder}/{locks.NAME}", "it does not say of which flow it is")
     goal = read_goal(root / folder)
     return Run(
         os.path.basename(folder), head["flow"], folder, goal, head.get("goal", ""), head.get("branch", ""),
-        head.get("issue", ""),
+        head.get("issue", ""), head.get("params", {}),
     )  # fmt: skip
 
 
@@ -155,7 +155,7 @@ def renamed(run: Run, wish: Wish) -> Run:
             f"run {run.name} belongs to issue {run.issue}, not to {wish.issue}",
             f"leave --issue out, or start another run: doit {run.flow} --new --issue={wish.issue} --goal=…",
         )
-    return replace(run, issue=run.issue or wish.issue, params=wish.params)
+    return replace(run, issue=run.issue or wish.issue, params={**run.params, **wish.params})
 
 
 def is_called(run: Run, name: str) -> bool:

@@ -133,12 +133,16 @@ class Session:
 
     def finish(self, interrupted: bool) -> None:
         """Status on disk and exit code agree; a complete run is stamped."""
+        from doflow import files
+        from doflow.errors import DoflowError
+
         for work in self.works.values():
-            if interrupted and work.begun:
-                work.world.ledger.add("paused", message="interrupted", hint=f"doit {work.world.flow.name}")
-                work.projection.finish("paused", "interrupted")
-            elif work.begun or (work.whole and self.code == 0):
-                self._finish(work)
+            try:
+                self._last(work, interrupted)
+            except (DoflowError, OSError) as error:
+                self.note(1)
+                known = isinstance(error, DoflowError)
+                self.warn(str(error if known else files.broke("use", os.fsdecode(error.filename or self.root), error)))
             work.world.close()
         self.view.close()
         if self.holder is not None:
@@ -146,6 +150,13 @@ class Session:
         for work in () if interrupted else self.works.values():
             if work.begun and work.world.settings.notify:
                 self._notify(work)
+
+    def _last(self, work: Work, interrupted: bool) -> None:
+        if interrupted and work.begun:
+            work.world.ledger.add("paused", message="interrupted", hint=f"doit {work.world.flow.name}")
+            work.projection.finish("paused", "interrupted")
+        elif work.begun or (work.whole and self.code == 0):
+            self._finish(work)
 
     def _notify(self, work: Work) -> None:
         """After everything is written and the lock is free: the program may look at the run, and answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from doit.task import Task
@@ -12,6 +12,7 @@ from doit.task import Task
 from doflow import creators, groups, hot, project
 from doflow.flowtask import FlowTask, Fresh, ahead
 from doflow.session import Session, Work
+from doflow.state import Backend
 
 if TYPE_CHECKING:
     from doflow.plan import Node
@@ -52,7 +53,11 @@ def namespace(root: str | None) -> dict[str, object]:
     }
     for name in session.project.about:
         params = [{"name": "goal", "long": "goal", "type": str, "default": None, "help": "what to build"}]
-        params += [{"name": p, "long": p, "type": str, "default": d, "help": about} for p, about, _, d in session.project.params[name] if p != "goal"]  # fmt: skip
+        params += [
+            {"name": p, "long": p, "type": str, "default": None, "help": f"{about} (default: {default})" if default else about}
+            for p, about, _, default in session.project.params[name]
+            if p != "goal"
+        ]
         params += [
             {"name": flag, "long": flag.replace("_", "-"), "type": kind, "default": default, "help": about}
             for flag, kind, default, about in _FLAGS
@@ -79,6 +84,7 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
         return
     stamp = _stamp(session, flow, given) if session.executing else None
     if stamp is not None:
+        Backend.asleep = not session.works
         yield from _hot(flow, about, stamp)
         return
     work = open_work(session, flow, given)
@@ -89,12 +95,13 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
 
 def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     """The run that is meant, its world, and, when a run begins, what a killed one left made good."""
-    from doflow.errors import UsageError
     from doflow import concrete
+    from doflow.errors import UsageError
     from doflow.guards.fence import Fence
     from doflow.projection import Projection
     from doflow.world import Options, World
 
+    Backend.asleep = False
     opened = session.project
     if session.executing:
         if "doflow.yaml" in opened.broken:
@@ -196,6 +203,7 @@ def _fits(world: World) -> None:
     """What the command line names is there: steps, and the run's own branch."""
     from doflow import lock
     from doflow.errors import UsageError, WorldError
+    from doflow.repo import look
 
     known = [step.id for step in world.flow.steps]
     for name in sorted(world.options.force | world.options.completed):
@@ -203,8 +211,11 @@ def _fits(world: World) -> None:
             raise UsageError(f"{world.flow.name} has no step {name} (it has: {', '.join(known)})", "doit list --all")
     run = world.run
     if not run.fresh and run.branch != world.head.branch and not (world.run_dir / lock.NAME).exists():
-        hint = f'git switch {run.branch}   or start another run: doit {run.flow} --new --goal="…"'
-        raise WorldError(f"run {run.name} lies on branch {run.branch}, which is not checked out", hint)
+        gone = run.branch not in look.branches(world.head)
+        what = "does not exist any more" if gone else "is not checked out"
+        switch = "" if gone else f"git switch {run.branch}   or "
+        hint = f'{switch}start another run: doit {run.flow} --new --goal="…"'
+        raise WorldError(f"run {run.name} lies on branch {run.branch}, which {what}", hint)
 
 
 def _complete(world: World, names: frozenset[str]) -> None:

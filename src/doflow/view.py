@@ -6,13 +6,14 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from doflow.model import Outcome, Status
+if TYPE_CHECKING:
+    from doflow.model import Outcome
 
 Entry = Mapping[str, Any]
 
-SIGNS = {Status.PAUSED: "||", Status.RATE_LIMITED: "~~"}
+SIGNS = {"paused": "||", "rate_limited": "~~"}
 
 
 class View:
@@ -98,10 +99,10 @@ class Plain(View):
         self._say(f"-- {task}")
 
     def stopped(self, task: str, outcome: Outcome) -> None:
-        if outcome.status is Status.CANCELLED:
+        if outcome.status.value == "cancelled":
             return
         until = f" (try again at {outcome.resume_at})" if outcome.resume_at else ""
-        self._say(f"{SIGNS.get(outcome.status, 'xx')} {task}: {outcome.reason}{until}")
+        self._say(f"{SIGNS.get(outcome.status.value, 'xx')} {task}: {outcome.reason}{until}")
         if outcome.hint:
             self._say(f"   next: {outcome.hint}")
         if "doit " not in outcome.hint:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from doflow.model import Result, Timeout
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
+
+    from doflow.model import Result, Timeout
 
 # Control characters but tab and newline, DEL and C1, soft hyphen, direction marks and overrides, zero-width characters,
 # line separators, lone surrogates, annotations, tag characters and the selectors that can smuggle text.

@@ -184,7 +184,7 @@ class World:
         return keys.of_step(
             step, self.place, self.params_of(step), self.book.notes.get(step.id, ""),
             [pair for pair in markers if pair[1]], trigger, "packaged" in self.settings.triggers,
-            self.code_diff() if self.reviews_code(step) else "",
+            self.phase_code() if self.reviews_code(step) else "",
         )  # fmt: skip
 
     def code_base(self) -> str:
@@ -192,13 +192,26 @@ class World:
         if self._base is None:
             from doflow.repo import history
 
-            kinds = {step.id: step.kind for step in self.flow.steps}
-            found = [
-                entry["id"] for entry in history.history(self.git, self.run.name)
-                if entry.get("Doflow-Phase") and kinds.get(entry.get("Doflow-Step", "")) == "implement"
-            ]  # fmt: skip
+            found = self._phase_commits()
             self._base = history.parent(self.git, found[-1]) if found else ""
         return self._base
+
+    def phase_code(self) -> str:
+        """What the phase commits themselves brought: the key of a code review. What a later fixer mends is not in it."""
+        from doflow.repo import history
+
+        found = self._phase_commits()
+        return history.patches(self.git, found[::-1], f"{self.prefix}{self.run.dir}") if found else ""
+
+    def _phase_commits(self) -> list[str]:
+        """The run's phase commits, newest first."""
+        from doflow.repo import history
+
+        kinds = {step.id: step.kind for step in self.flow.steps}
+        return [
+            entry["id"] for entry in history.history(self.git, self.run.name)
+            if entry.get("Doflow-Phase") and kinds.get(entry.get("Doflow-Step", "")) == "implement"
+        ]  # fmt: skip
 
     def code_diff(self, since: str = "") -> str:
         """What the run's phases changed in the project, outside of its own folder."""

@@ -8,7 +8,6 @@ import pty
 import subprocess
 
 import pytest
-
 from tests.support.project import PROGRAMS, Project, eventually
 
 FLOW = """\
@@ -23,7 +22,8 @@ FLOW = """\
 """
 ASKS = """\
     if step == "specify":
-        make("# Spec\\n\\nBy [NEEDS CLARIFICATION: email or sms?], for [NEEDS CLARIFICATION: how many days [7 or 14]?].\\n")
+        days = "[NEEDS CLARIFICATION: how many days [7 or 14]?]"
+        make(f"# Spec\\n\\nBy [NEEDS CLARIFICATION: email or sms?], for {days}.\\n")
     else:
         echo()
 """
@@ -70,9 +70,8 @@ def clean_tree(project: Project) -> bool:
 def at_terminal(project: Project, typed: str, *words: str) -> tuple[int, str]:
     """The program on a terminal of its own, with what a person types."""
     ours, theirs = pty.openpty()
-    done = subprocess.Popen(
-        (str(PROGRAMS / "doflow"), *words), cwd=project.root, env=project.env, stdin=theirs, stdout=theirs, stderr=theirs
-    )
+    program = (str(PROGRAMS / "doflow"), *words)
+    done = subprocess.Popen(program, cwd=project.root, env=project.env, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     os.write(ours, typed.encode())
     said = b""
@@ -87,7 +86,8 @@ def at_terminal(project: Project, typed: str, *words: str) -> tuple[int, str]:
 
 def test_the_way_from_questions_over_a_gate_to_the_end(asking):
     first = asking.doit("ask", "--goal=Log in")
-    assert (first.returncode, status(asking)) == (2, ("awaiting-approval", {"type": "clarification", "step": "specify"}))
+    waits = {"type": "clarification", "step": "specify"}
+    assert (first.returncode, status(asking)) == (2, ("awaiting-approval", waits))
     assert "doflow answer" in first.stdout
 
     answered = asking.doflow("answer", "email", "7")
@@ -107,7 +107,8 @@ def test_the_way_from_questions_over_a_gate_to_the_end(asking):
 
 
 def test_an_answer_takes_the_place_of_its_marker_and_no_other_byte_changes(asking):
-    body = b"# Spec\r\n\xff \xe9 [a] \r\n\r\nBy [NEEDS CLARIFICATION: email\r\n or sms?]\tand [NEEDS CLARIFICATION:  days?]\r"
+    begin = b"# Spec\r\n\xff \xe9 [a] \r\n\r\nBy [NEEDS CLARIFICATION: email\r\n or sms?]\tand "
+    body = begin + b"[NEEDS CLARIFICATION:  days?]\r"
     asking.agent(f"""
         if step == "specify":
             makes[0].write_bytes({body!r})
@@ -118,8 +119,7 @@ def test_an_answer_takes_the_place_of_its_marker_and_no_other_byte_changes(askin
 
     asking.doflow("answer", "--answer", "2=7 = seven")
 
-    expected = b"# Spec\r\n\xff \xe9 [a] \r\n\r\nBy [NEEDS CLARIFICATION: email\r\n or sms?]\tand 7 = seven\r"
-    assert (asking.run_dir() / "spec.md").read_bytes() == expected
+    assert (asking.run_dir() / "spec.md").read_bytes() == begin + b"7 = seven\r"
     assert '"author": "answer"' in lock(asking)
     assert clean_tree(asking)
 
@@ -139,8 +139,9 @@ def test_some_answers_leave_the_rest_open(asking):
 
 @pytest.mark.parametrize(
     "words",
-    [(), ("",), ("a", "  "), ("a", "b", "c"), ("--answer", "3=x"), ("--answer", "x"), ("--file", "none.txt"), ("--file", "x", "a")],
-)
+    [(), ("",), ("a", "  "), ("a", "b", "c"), ("--answer", "3=x"), ("--answer", "x"), ("--file", "none.txt"),
+     ("--file", "x", "a")],
+)  # fmt: skip
 def test_an_answer_that_does_not_fit_writes_nothing(asking, words):
     asking.doit("ask", "--goal=Log in")
     before, events = asking.tree(), asking.events()
@@ -424,7 +425,10 @@ def test_an_adopted_router_leads_where_its_text_says(project):
         flow: way
         pipeline: [size, big]
         steps:
-          size: {prompt: How big?, makes: size.md, routes: [{when: "SCALE: SMALL", then: [small]}, {when: "SCALE: BIG", then: [big]}]}
+          size:
+            prompt: How big?
+            makes: size.md
+            routes: [{when: "SCALE: SMALL", then: [small]}, {when: "SCALE: BIG", then: [big]}]
           big: {prompt: Big, makes: big.md}
           small: {prompt: Small, makes: small.md}
     """)
@@ -567,3 +571,22 @@ def test_without_a_run_every_command_says_how_to_start_one(project):
         done = project.doflow(*words)
         assert (done.returncode, "there is no run here yet" in done.stderr) == (1, True), words
     assert not (project.root / ".doflow").exists()
+
+
+def test_a_decision_sees_the_parameters_that_the_run_was_started_with(project):
+    project.flow("tone", """\
+        flow: tone
+        params: {tone: {about: How it sounds, default: plain}}
+        steps:
+          write: {prompt: "Write, {tone}", makes: text.md, gate: Is it good?}
+          send: {prompt: "Send, {tone}", reads: [text.md], makes: sent.md}
+    """)
+    project.commit("A flow")
+    assert project.doit("tone", "--goal=x", "--tone=dry").returncode == 2
+
+    assert project.doflow("approve").returncode == 0
+
+    assert (project.doit("tone").returncode, project.calls()) == (0, ["write", "send"])
+    assert "Send, dry" in project.prompts()[-1]
+    (project.root / ".doflow/stamps/tone").unlink()
+    assert (project.doit("tone", "--tone=wet").returncode, project.calls()[2:]) == (2, ["write"]), "another one counts"

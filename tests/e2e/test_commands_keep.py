@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from tests.support.project import Project
 
 FLOW = """\
@@ -162,7 +161,8 @@ def test_a_state_file_that_lies_is_found(duo):
 
 
 def test_what_a_killed_process_left_lying_is_found_and_cleaned(duo):
-    left = [".doflow/.doflow-0123456789abcdef.tmp", "specs/001-a-pair/.doflow-0123456789abcdef.tmp", ".doflow/flows.cache.77"]
+    name = ".doflow-0123456789abcdef.tmp"
+    left = [f".doflow/{name}", f"specs/001-a-pair/{name}", ".doflow/flows.cache.77"]
     for path in left:
         duo.write(path, "half")
     (duo.root / ".doflow/runs/009-nothing/logs").mkdir(parents=True)
@@ -219,8 +219,9 @@ def test_what_was_moved_away_comes_back_and_covers_nothing(strayed):
     assert strayed.read("found.txt") == "a stray\x1b[31m\n"
     assert strayed.doflow("quarantine", "restore", ident, "--to", "../out.txt").returncode == 1
     assert strayed.doflow("quarantine", "restore", ident, "--force").returncode == 0
-    shown = [one for one in json.loads(strayed.doflow("quarantine", "list", "--json").stdout)["kept"] if one["size"] == 5]
-    assert strayed.doflow("quarantine", "show", shown[0]["id"]).stdout == "mine\n"
+    listed = json.loads(strayed.doflow("quarantine", "list", "--json").stdout)["kept"]
+    mine = next(one["id"] for one in listed if one["size"] == 5)
+    assert strayed.doflow("quarantine", "show", mine).stdout == "mine\n"
 
 
 def test_an_empty_quarantine_says_so(duo):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.support.project import Project
 
 GOAL = "--goal=Log in by a link"
@@ -70,20 +69,14 @@ def test_forget_of_a_flow_runs_all_of_it_again(done):
     assert done.calls() == ["specify", "plan", "tasks", "implement:1", "implement:2"]
 
 
-def test_one_step_runs_with_what_it_needs_and_no_more(project):
-    finished = project.doit("tiny:plan", GOAL)
-
-    assert finished.returncode == 1 or project.calls() == ["specify", "plan"], finished.stdout + finished.stderr
-
-
-def test_one_step_alone_runs_what_comes_before_it(project):
-    finished = project.doit("tiny", GOAL, "--next")
-    assert finished.returncode == 0
-
-    finished = project.doit("tiny:plan")
+@pytest.mark.parametrize("words", [("doit",), ("doflow", "run")], ids=["doit", "doflow run"])
+def test_one_step_takes_the_options_of_its_flow(project, words):
+    finished = project.program(*words, "tiny:plan", GOAL, "--issue=7")
 
     assert (finished.returncode, project.calls()) == (0, ["specify", "plan"]), finished.stdout + finished.stderr
-    assert project.state()["status"] == "active"
+    assert (project.state()["status"], project.state()["issue"]) == ("active", "7")
+    finished = project.program(*words, "tiny:plan", "--force=plan")
+    assert (finished.returncode, project.calls()) == (0, ["specify", "plan", "plan"]), finished.stdout + finished.stderr
 
 
 def test_one_phase_alone_runs_those_before_it(done):
@@ -175,3 +168,16 @@ def test_clean_of_doit_does_not_delete_artifacts(done):
     done.doit("clean", "tiny")
 
     assert (done.run_dir() / "spec.md").exists()
+
+
+def test_two_flows_in_one_command_run_one_after_the_other(project):
+    for name in ("first", "second"):
+        project.flow(name, f"flow: {name}\nsteps:\n  one: {{prompt: Write., makes: one.md}}\n")
+    project.commit("Two flows")
+    project.agent("time.sleep(0.2); usual()")
+
+    finished = project.doit("-n", "2", "first", "second")
+
+    assert (finished.returncode, project.calls()) == (0, ["one", "one"]), finished.stdout + finished.stderr
+    assert [project.state(run)["status"] for run in project.runs()] == ["completed", "completed"]
+    assert project.git("status", "--porcelain") == ""

@@ -8,7 +8,6 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 
 import pytest
-
 from tests.support.project import Project, eventually
 
 FLOW = """

@@ -612,3 +612,86 @@ def test_a_changed_packaged_prompt_name_is_taken_from_the_project_when_it_has_on
 
     assert again(project, "tiny") == ["plan"]
     assert "Plan as we plan." in project.prompts()[0]
+
+
+def test_a_step_that_is_put_into_a_finished_flow_runs_alone(project):
+    chain(project, script="usual()")
+    project.flow("chain", CHAIN.replace("      three:", "      extra: {prompt: More., makes: extra.md}\n      three:"))
+    project.commit("One more")
+
+    assert again(project) == ["extra"]
+    assert project.state()["pipeline"] == ["one", "two", "extra", "three"]
+    project.flow("chain", CHAIN)
+    project.commit("One less")
+    assert again(project) == []
+    assert project.state()["completed"] == ["one", "two", "three"]
+
+
+def test_an_edit_that_was_kept_is_still_the_persons_when_its_step_becomes_stale(project):
+    chain(project)
+    text = edit(project, "two.md")
+    assert again(project) == ["three"]
+    edit(project, "one.md")
+
+    assert again(project, code=2) == []
+    assert (project.run_dir() / "two.md").read_text() == text
+
+
+def test_a_rebase_of_the_branch_makes_nothing_stale(project):
+    work(project)
+    branch = project.state()["branch"]
+    project.git("switch", "-q", "main")
+    project.write("other.txt", "x\n")
+    project.commit("Other work")
+    project.git("switch", "-q", branch)
+    project.git("rebase", "-q", "main")
+
+    assert again(project, "work") == []
+
+
+def test_a_phase_whose_commit_was_taken_back_is_done_again(project):
+    work(project)
+    project.git("reset", "-q", "--hard", "HEAD~1")
+
+    assert again(project, "work") == ["implement:2"]
+
+
+def test_a_phase_can_be_forced_alone(project):
+    work(project)
+
+    assert again(project, "work", "--force=implement:1") == ["implement:1"]
+    assert again(project, "work", "--force=implement") == ["implement:1", "implement:2"]
+    assert again(project, "work") == []
+
+
+def test_a_shallow_clone_calls_no_agent(project, tmp_path):
+    work(project)
+    project.git("clone", "-q", "--depth", "1", f"file://{project.root}", str(tmp_path / "clone"))
+
+    done = project.doit("work", cwd=tmp_path / "clone")
+
+    assert (done.returncode, project.calls()) == (0, []), done.stdout + done.stderr
+
+
+def test_artifacts_that_are_not_to_be_committed_are_known_all_the_same(project):
+    project.settings("git: {commit_artifacts: false}\n")
+    chain(project)
+
+    assert project.subjects() == ["Begin", "A flow"]
+    assert again(project) == []
+    edit(project, "two.md")
+    assert again(project) == ["three"]
+    assert project.subjects() == ["Begin", "A flow"]
+
+
+def test_names_that_are_hard_to_write_are_committed_as_they_are(project):
+    project.flow("work", WORK)
+    project.write("ünïcode/ä b.txt", "old\n")
+    project.commit("A flow")
+    names = ["new\nline.txt", ' "quoted" .txt', ":(top)x", "-dash", "ünïcode/ä b.txt", "日本/🔑.md"]
+    project.agent(f"usual()\nif phase == '1': [put(name, 'new') for name in {names!r}]")
+
+    assert again(project, "work") == ["tasks", "implement:1", "implement:2"]
+
+    assert set(names) <= set(project.git("ls-tree", "-r", "-z", "--name-only", "HEAD").split("\0"))
+    assert project.git("status", "--porcelain") == ""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-
-import pytest
+import os
 
 from tests.support.project import Project
 
@@ -588,3 +587,18 @@ two: {prompt: Two., makes: two.md, after: []}
     done = project.doit("-n", "2", "work")
 
     assert done.returncode == 0, done.stdout
+
+
+def test_pipes_links_and_unreadable_files_of_the_person_are_in_nobodys_way(project):
+    flow(project, """
+tasks: {prompt: List., makes: tasks.md}
+implement: {kind: implement, phases: tasks.md, prompt: Do.}
+""")
+    os.mkfifo(project.root / "pipe")
+    (project.root / "dangling").symlink_to("nowhere")
+    (project.root / "loop").symlink_to(".")
+    project.write("secret", "x\n").chmod(0)
+
+    works(project)
+
+    assert project.git("status", "--porcelain").split() == ["??", "dangling", "??", "loop", "??", "secret"]

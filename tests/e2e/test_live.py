@@ -12,7 +12,7 @@ from tests.support.terminal import Terminal
 
 SLOW = """
 say("thinking about " + step)
-time.sleep(1.5)
+time.sleep(2)
 usual()
 """
 PAIR = """

@@ -7,7 +7,6 @@ import signal
 import subprocess
 
 import pytest
-
 from tests.support.project import Project, eventually
 
 TWO = """

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import house, pages
 
 from doflow import cli, load, settings
 from doflow.commands import run
 from doflow.errors import UsageError
 from doflow.guards import unbuilt
 from doflow.model import Flow, Profile, Settings
-from tests.support import house, pages
 
 README = house.TOP / "README.md"
 DOCS = house.TOP / "docs"
@@ -42,6 +42,14 @@ def test_every_key_of_a_schema_is_on_its_page(schema: str, page: str) -> None:
     shown = {word for code in re.findall(r"`([^`\n]+)`", text) for word in re.findall(r"[a-z_]+", code)}
 
     assert sorted(known - shown) == []
+
+
+def test_every_packaged_flow_is_on_the_page_of_flows() -> None:
+    text = (DOCS / "flows.md").read_text(encoding="utf-8").partition("## Packaged flows")[2].partition("\n## ")[0]
+
+    assert set(re.findall(r"^\| `([\w-]+)`", text, re.M)) == {
+        path.stem for path in (house.TOP / "flows").glob("*.yaml")
+    }
 
 
 def test_every_verb_is_on_the_page_of_commands_and_no_other() -> None:
@@ -110,7 +118,9 @@ UNBUILT = {
 
 
 @pytest.mark.parametrize("word", UNBUILT)
-def test_the_readme_says_of_a_key_that_it_is_not_there_yet_exactly_if_a_run_refuses_it(word: str, tmp_path: Path) -> None:
+def test_the_readme_says_of_a_key_that_it_is_not_there_yet_exactly_if_a_run_refuses_it(
+    word: str, tmp_path: Path
+) -> None:
     section = README.read_text(encoding="utf-8").partition("## Not in this version")[2].partition("\n## ")[0]
     path = tmp_path / "flows" / "f.yaml"
     path.parent.mkdir()

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from tests.support import house
 
 from doflow import load
 from doflow.model import Profile, Settings, Step
 from doflow.overlay import DEFAULTS
-from tests.support import house
 
 SCHEMAS = sorted((house.TOP / "schemas").glob("*.json"))
 FLOWS = sorted((house.TOP / "flows").glob("*.yaml"))

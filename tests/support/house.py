@@ -1,4 +1,4 @@
-"""The house as it is: its modules, what each imports, how long its functions are. Read from the sources, never imported."""
+"""The house as it is: its modules, what each imports, how long its functions are. Read from the sources alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def within(path: Path, known: dict[str, Path]) -> set[str]:
         if module == "doflow" or module.startswith("doflow."):
             base = module[len("doflow.") :]
             rooms = [f"{base}.{name}" if base else name for name in names]
-            found |= {room if room in known else base or "__init__" for room in rooms} if names else {base or "__init__"}
+            found |= (
+                {room if room in known else base or "__init__" for room in rooms} if names else {base or "__init__"}
+            )
     return found - {name for name, file in known.items() if file == path}
 
 

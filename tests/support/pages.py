@@ -72,7 +72,9 @@ def follow(page: Path, home: Path) -> list[str]:
     env = clean_environment(home)
     folder = home / "work"
     folder.mkdir()
-    (home / ".gitconfig").write_text("[user]\n\tname = Ada\n\temail = ada@example.org\n[init]\n\tdefaultBranch = main\n")
+    (home / ".gitconfig").write_text(
+        "[user]\n\tname = Ada\n\temail = ada@example.org\n[init]\n\tdefaultBranch = main\n"
+    )
     wrong: list[str] = []
     begun = False
     for block in blocks(page):

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from doflow import drawing, plan
+from doflow import drawing, picture, plan
 from doflow.drawing import Arrow
 from doflow.model import Flow, Prompt, Route, Settings, Step
 
@@ -146,7 +146,7 @@ def test_dot_quotes_are_balanced():
 @pytest.mark.parametrize("steps", [(step("a", about=NASTY, gate=NASTY), step("b")), ROUTED])
 def test_svg_is_xml_with_one_box_per_node_and_one_line_per_arrow(steps):
     graph = graph_of(*steps)
-    root = ElementTree.fromstring(drawing.svg(graph))
+    root = ElementTree.fromstring(picture.svg(graph))
 
     space = "{http://www.w3.org/2000/svg}"
     titles = [text.text for text in root.iter(f"{space}text") if text.get("font-weight")]
@@ -155,7 +155,7 @@ def test_svg_is_xml_with_one_box_per_node_and_one_line_per_arrow(steps):
 
 
 def test_svg_boxes_never_overlap():
-    root = ElementTree.fromstring(drawing.svg(graph_of(*ROUTED)))
+    root = ElementTree.fromstring(picture.svg(graph_of(*ROUTED)))
 
     boxes = [
         tuple(int(rect.get(side)) for side in ("x", "y", "width", "height"))

@@ -12,9 +12,9 @@ import pyte
 import pytest
 from tests.support.project import eventually
 
-from doflow import live
-from doflow.live import Live, fits, last_words
+from doflow.live import Live, fits
 from doflow.model import Outcome, Status
+from doflow.overhear import TAIL, last_words
 from doflow.view import Lines, Plain, View
 
 RUN = "001-login"
@@ -353,6 +353,6 @@ def test_an_agent_that_speaks_on_the_other_channel_is_heard_too(tmp_path):
 
 def test_the_last_words_of_a_huge_log_are_found_at_its_end(tmp_path):
     log = tmp_path / "a.log"
-    log.write_text("x" * (2 * live._TAIL) + "\nthe end\n")
+    log.write_text("x" * (2 * TAIL) + "\nthe end\n")
 
     assert last_words(str(log)) == "the end"

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from doflow import drawing, load, project
+from doflow import drawing, load, picture, project
 from doflow.commands import say, say_json, table
 from doflow.errors import DoflowError, UsageError
 from doflow.model import Flow, Step
@@ -50,7 +50,8 @@ def show(args: Namespace) -> int:
         for line in drawing.text(drawn).splitlines():
             say(line)
     else:
-        sys.stdout.write(getattr(drawing, args.format)(drawn))
+        draw = {"mermaid": drawing.mermaid, "dot": drawing.dot, "svg": picture.svg}[args.format]
+        sys.stdout.write(draw(drawn))
     return 0
 
 

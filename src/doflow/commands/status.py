@@ -93,17 +93,17 @@ def _projected(root: Path, run: Run) -> dict[str, Any]:
 
 
 def _looked(root: Path, run: Run, state: dict[str, Any], working: Any) -> tuple[dict[str, Any], str, str]:
-    from doflow import outlook
+    from doflow import advice, outlook
     from doflow.desk import Desk
 
     world = Desk(root).work(run).world
     lines = outlook.of(world, bool(working))
     state = state or _derived(world, lines)
     state = _alive(state, working)
-    advice = outlook.advice(world, lines, bool(working))
+    told = advice.of(world, lines, bool(working))
     if state["died"]:
-        return state, "the process that worked on it died", advice.command or outlook.command(world)
-    return state, advice.waits, advice.command
+        return state, "the process that worked on it died", told.command or advice.command(world)
+    return state, told.waits, told.command
 
 
 def _derived(world: World, lines: tuple[Line, ...]) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _who(working: Mapping[str, Any]) -> str:
 
 
 def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool) -> int:
-    from doflow import outlook
+    from doflow import advice, outlook
     from doflow.desk import Desk
 
     desk = Desk(root)
@@ -162,19 +162,19 @@ def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool
     lines = outlook.of(world, working is not None)
     state = _alive(_projected(root, run) or _derived(world, lines), working)
     commits = outlook.commits(world)
-    advice = outlook.advice(world, lines, working is not None)
+    told = advice.of(world, lines, working is not None)
     if state["died"]:
-        advice = outlook.Advice("the process that worked on it died; what is done stays done", outlook.command(world))
+        told = advice.Advice("the process that worked on it died; what is done stays done", advice.command(world))
     if as_json:
-        extra = {"dir": run.dir, "holder": working, "waits": advice.waits, "next": advice.command}
+        extra = {"dir": run.dir, "holder": working, "waits": told.waits, "next": told.command}
         steps = [{**line.plain(), "commit": commits.get(line.name, "")} for line in lines]
         say_json({**state, **extra, "steps": steps})
         return 0
-    _head(run, state, bool(advice.command))
+    _head(run, state, bool(told.command))
     if outlook.away(world):
         say(f"its files are on branch {run.branch}, which is not checked out; this is what is recorded:")
     table([_step_cells(line, commits) for line in lines], "  ")
-    _foot(advice.waits, advice.command, working)
+    _foot(told.waits, told.command, working)
     return 0
 
 

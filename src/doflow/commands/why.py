@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from doflow import holder, judge, outlook, runs
+from doflow import advice, holder, judge, outlook, runs
 from doflow.commands import say, say_json
 from doflow.desk import Desk
 from doflow.errors import UsageError
@@ -128,7 +128,7 @@ def _files(line: Line, world: World) -> None:
         commit = outlook.commits(world).get(line.name, "")[:7]
         say(f"  last done {record.at or 'at a time nobody wrote down'}{f', commit {commit}' if commit else ''}")
     if line.state in ("stale", "next"):
-        say(f"  next: {outlook.command(world)}")
+        say(f"  next: {advice.command(world)}")
 
 
 def _step(line: Line, world: World) -> Step | None:

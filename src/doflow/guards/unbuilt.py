@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from doflow.errors import UsageError
 from doflow.model import Budget, Flow, Settings, Step
 
+
 def refuse(flow: Flow, settings: Settings) -> None:
     """Raises with everything that is asked for in vain."""
     found = [

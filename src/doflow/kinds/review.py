@@ -172,7 +172,7 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, f
     listed = findings.lines(blocking)
     phase = Phase(name, f"{len(blocking)} findings of round {now.round}", listed, 0)
     key = keys.Key(keys.short([now.of, listed], 64), {"findings": keys.short(listed)}, {})
-    mine = tuple(path for read in step.reads for path in world.place.expand(read.path) if world.digest(path))
+    mine = _mendable(step, world)
     writes = None if world.reviews_code(step) else tuple(f"/{path}" for path in mine)
     fixer = replace(step, agent=step.fixer or step.agent, prompt=None)
     subject = f"{step.id}: {len(blocking)} findings of round {now.round}"
@@ -185,6 +185,19 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, f
 
     outcome = frame.perform(work, world, fence, produce)
     return replace(outcome, text=world.last_commit) if outcome.ok else outcome
+
+
+def _mendable(step: Step, world: World) -> tuple[str, ...]:
+    """What a fixer may change of what is reviewed: not what steps before it were made from, they would all be stale."""
+    found = [path for read in step.reads for path in world.place.expand(read.path) if world.digest(path)]
+    order = world.order()
+    before = [world.flow.step(name) for name in order[: order.index(step.id)]] if step.id in order else []
+    used = {
+        path for other in before if other and other.kind != "review"
+        for read in other.reads for path in world.place.expand(read.path)
+    }  # fmt: skip
+    left = tuple(path for path in found if path not in used)
+    return left if left or world.reviews_code(step) else tuple(found)
 
 
 def _verdict(step: Step, world: World, verdict: str, found: tuple[Finding, ...], rounds: int) -> Outcome:

@@ -74,6 +74,13 @@ def patch(git: Git, commit: str) -> str:
     return git.run(*asked).decode("utf-8", "replace")
 
 
+def patches(git: Git, commits: Sequence[str], exclude: str) -> str:
+    """What each of these commits changed outside the folder `exclude`, without ids and line numbers: a rebase keeps it."""
+    asked = ("show", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--format=", *commits, "--", ".")
+    listed = git.run(*asked, f":(exclude){exclude}", env={"GIT_LITERAL_PATHSPECS": "0"}).decode("utf-8", "replace")
+    return "\n".join(line for line in listed.split("\n") if not line.startswith(("index ", "@@ ")))
+
+
 def blobs(git: Git, rev: str) -> dict[str, tuple[str, str]]:
     """Every file of commit `rev` ('' = none yet) below the project's root: path from there -> (mode, blob id)."""
     found: dict[str, tuple[str, str]] = {}

@@ -1,0 +1,116 @@
+"""What cannot go well is refused before anything is written or paid, in words that say where."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.project import Project
+
+FLOW = "flow: small\nsteps:\n  plan: {prompt: Plan it., makes: plan.md%s}\n"
+
+
+def untouched(project: Project) -> bool:
+    branches = project.git("branch", "--format=%(refname:short)").split()
+    return (project.calls(), project.runs(), branches) == ([], [], ["main"])
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("via: tmux", "`via: tmux`"),
+        ("judge: cheap", "`judge`"),
+        ("machine: order", "`machine`"),
+        ("budget: {usd: 1}", "`budget`"),
+    ],
+)
+def test_a_step_that_asks_for_what_is_not_there_yet_is_refused(project: Project, key: str, words: str) -> None:
+    project.flow("small", FLOW % f", {key}")
+
+    done = project.doit("small", "--goal=x")
+
+    assert (done.returncode, untouched(project)) == (1, True)
+    assert "flows/small.yaml:3:3: step plan" in done.stdout
+    assert words in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "agent", "words"),
+    [
+        ("budget: {tokens: 5}", "", "`budget`"),
+        ("git: {verify: true}", "", "`git.verify`"),
+        ("", "sandbox: bwrap", "`agents.default.sandbox`"),
+    ],
+)
+def test_a_setting_that_nobody_would_keep_is_refused(project: Project, settings: str, agent: str, words: str) -> None:
+    project.settings(settings + "\n", agent)
+    project.flow("small", FLOW % "")
+
+    done = project.doit("small", "--goal=x")
+
+    assert (done.returncode, untouched(project)) == (1, True)
+    assert f"doflow.yaml: {words}" in done.stdout
+
+
+def test_with_settings_that_cannot_be_read_nothing_runs_on_defaults(project: Project) -> None:
+    project.flow("small", FLOW % "")
+    project.settings("protekt: [LICENSE]\n")
+
+    done = project.doit("small", "--goal=x")
+
+    assert (done.returncode, untouched(project)) == (1, True)
+    assert "doflow.yaml:3:1: unknown key 'protekt'" in done.stderr
+    assert "did you mean 'protect'?" in done.stderr
+
+
+def test_a_broken_flow_shows_its_problem_not_a_complaint_about_options(project: Project) -> None:
+    project.flow("small", "flow: small\nsteps:\n  plan: {promt: Plan it., makes: plan.md}\n")
+
+    done = project.doit("small", "--goal=x")
+
+    assert (done.returncode, untouched(project)) == (1, True)
+    assert "flows/small.yaml:3:10: unknown key 'promt'" in done.stdout + done.stderr
+    assert "not recognized" not in done.stdout + done.stderr
+
+
+def test_one_broken_flow_does_not_hide_the_others(project: Project) -> None:
+    project.flow("broken", "flow: broken\nsteps: 3\n")
+    project.flow("small", FLOW % "")
+
+    done = project.doit("small", "--goal=x")
+
+    assert (done.returncode, project.calls()) == (0, ["plan"])
+
+
+def test_an_agent_finds_the_folder_of_its_artifact(project: Project) -> None:
+    project.flow("deep", "flow: deep\nsteps:\n  page: {prompt: Write., makes: pages/de/home.md}\n")
+    project.agent('makes[0].write_text("Home\\n")')
+
+    done = project.doit("deep", "--goal=x")
+
+    assert (done.returncode, (project.run_dir() / "pages/de/home.md").read_text()) == (0, "Home\n"), done.stdout
+
+
+def test_a_prompt_knows_the_words_of_the_item_it_is_for(project: Project) -> None:
+    project.flow(
+        "pages",
+        """\
+        flow: pages
+        steps:
+          list: {prompt: List the pages., makes: pages.yaml}
+          page: {prompt: "Page {index}: {item_name}.", foreach: pages.yaml, makes: "{item_name}.txt"}
+        """,
+    )
+    project.agent('make("- {name: home}\\n- {name: help}\\n") if step == "list" else make(prompt)')
+
+    done = project.doit("pages", "--goal=x")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [text.splitlines()[0] for text in project.prompts()[1:]] == ["Page 1: home.", "Page 2: help."]
+
+
+def test_a_word_that_no_item_has_is_still_refused(project: Project) -> None:
+    project.flow("pages", 'flow: pages\nsteps:\n  page: {prompt: "Page {name}.", foreach: [a], makes: "{item}.txt"}\n')
+
+    done = project.doflow("validate", "pages")
+
+    assert done.returncode == 1
+    assert "{name} is not a param of this flow" in done.stdout + done.stderr
