@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,8 +35,8 @@ class Snakemake(Tool):
         for number in range(1, chain.size + 1):
             needs = [f"'{INPUTS}/{number}.txt'"] if chain.reads else []
             needs += [f"ancient('done/{number - 1}')"] if number > 1 else []
-            rows += [f"rule s{number}:", f"    input: {', '.join(needs)}" if needs else "", f"    output: 'done/{number}'"]
-            rows += [f"    shell: '{chain.command(number)[-1]} && touch {{output}}'"]
+            rows += [f"rule s{number}:", f"    input: {', '.join(needs)}" if needs else ""]
+            rows += [f"    output: 'done/{number}'", f"    shell: '{chain.command(number)[-1]} && touch {{output}}'"]
         (root / "Snakefile").write_text("\n".join(rows) + "\n")
 
     def clean(self, root: Path, keep: tuple[str, ...] = ()) -> None:
@@ -67,14 +68,21 @@ def installed(env: Mapping[str, str]) -> tuple[Tool, ...]:
     found: list[Tool] = []
     for kind, program, words, most in _KNOWN:
         path = shutil.which(program)
-        if path is not None:
+        if path is not None and (program != "task" or _is_go_task(path)):
             there = {**env, "PATH": f"{env['PATH']}:{os.path.dirname(path)}"}
             found.append(kind(program, (path, *words), there, most=most))
     return tuple(found)
 
 
+def _is_go_task(path: str) -> bool:
+    """Another program has the same name."""
+    said = subprocess.run([path, "--help"], capture_output=True, text=True, check=False)
+    return "Taskfile" in said.stdout + said.stderr
+
+
 _KNOWN: tuple[tuple[type[Tool], str, tuple[str, ...], int], ...] = (
     (GoTask, "go-task", (), 1000),
+    (GoTask, "task", (), 1000),
     (Snakemake, "snakemake", ("--cores", "1", "--quiet", "all"), 100),
     (Dvc, "dvc", ("repro", "--quiet"), 100),
 )

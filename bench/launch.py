@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def launch(argv, cwd, env, errors, signal, patience):
-    """(seconds, exit code or None if the pipe stayed silent, CPU seconds, largest resident set as the system counts it)"""
+    """(seconds, exit code or None if the pipe stayed silent, CPU seconds, largest resident set in the system's unit)"""
     os.chdir(cwd)
     listener = os.open(signal, os.O_RDONLY | os.O_NONBLOCK) if signal else -1
     actions = [

@@ -1,8 +1,4 @@
-"""The benchmark: every scene, every tool, interleaved, as a table; `--check` holds the targets against it.
-
-    python -m bench            the tables
-    python -m bench --check    exit 1 and what misses its target
-"""
+"""The benchmark: every scene, every tool, interleaved, as a table; `--check` holds the targets against it."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ import platform
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -24,8 +21,9 @@ from bench.table import Figures
 from bench.tool import Tool
 
 _NOTE = """\
-ms: median (min) [CPU of the whole tree], largest process; then the ratio to `{base}`: **median of the pairs of a round**
-(ratio of the minima) [ratio of CPU]. Runs are interleaved; on a shared machine read ratios, not milliseconds.
+ms: median (min) [CPU of the whole tree], largest process; then the ratio to `{base}`:
+**median of the pairs of a round** (ratio of the minima) [ratio of CPU].
+Runs are interleaved; on a shared machine read ratios, not milliseconds.
 """
 
 
@@ -47,8 +45,9 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
     envs = {name: places.variables(binary, folder / "home") for name, binary in binaries.items()}
     known = [tool for tool in tools.installed(envs) if tool.base or not asked.tool or tool.name in asked.tool]
     base = next(tool.name for tool in known if tool.base)
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {load}")
+    print(f"Python {platform.python_version()}, {machine}, load {load}")
     print(_NOTE.format(base=base))
     figures: Figures = {}
     for scene in SCENES:
@@ -77,11 +76,11 @@ def _column(scene: Scene, size: int, rounds: int, known: list[Tool], folder: Pat
     taking = {tool: place / f"tool{at}" for at, tool in enumerate(known) if size <= tool.most and _fits(tool, scene)}
     column = figures[scene.name, size] = {tool.name: [] for tool in taking}
     for tool, root in list(taking.items()):
-        _try(lambda tool=tool, root=root: scene.set_up(tool, root, chain), taking, tool)
+        _try(partial(scene.set_up, tool, root, chain), taking, tool)
     for turn in range(rounds):
         order = list(taking.items())
         for tool, root in order[turn % len(order) :] + order[: turn % len(order)]:
-            found = _try(lambda tool=tool, root=root: scene.sample(tool, root, chain, turn), taking, tool)
+            found = _try(partial(scene.sample, tool, root, chain, turn), taking, tool)
             if found is not None:
                 column[tool.name].append(found)
     shutil.rmtree(place, ignore_errors=True)
@@ -102,7 +101,7 @@ def _try(deed, taking, tool: Tool):
 
 
 def _arguments(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--check", action="store_true", help="exit 1 if a target is missed")
     parser.add_argument("--big", action="store_true", help="chains of 10,000 steps too (takes many minutes)")
     parser.add_argument("--quick", action="store_true", help="only up to 100 steps, few rounds")

@@ -55,10 +55,12 @@ class Scene:
 
 
 SCENES = (
-    Scene("no-op", "come back to a finished flow: nothing to do", (10, 100, 1000), (15, 15, 11), ((10_000, 3),), fresh=False),
+    Scene("no-op", "come back to a finished flow: nothing to do", (10, 100, 1000), (15, 15, 11), ((10_000, 3),),
+          fresh=False),
     Scene("begin, cold", "from the command to the first step's process, nothing compiled before", (10, 100, 1000),
           (11, 9, 7), signals=True),
-    Scene("begin, warm", "the same, the flow is compiled already", (10, 100, 1000), (11, 9, 7), signals=True, warm=True),
+    Scene("begin, warm", "the same, the flow is compiled already", (10, 100, 1000), (11, 9, 7),
+          signals=True, warm=True),
     Scene("changed", "one input of a finished flow changed: one step to do", (10, 100, 1000), (9, 9, 7), fresh=False,
           changes=True),
     Scene("chain", "a first run, every step a command with an input file", (10, 100, 1000), (5, 5, 3), ((10_000, 1),)),

@@ -95,8 +95,8 @@ def misses(figures: Figures, base: str) -> list[str]:
             if columns is None or target.tool not in columns:
                 continue
             where = f"{target.scene}, {size:,} steps: {target.tool}"
-            if not columns[target.tool]:
-                found.append(f"{where} failed")
+            if not columns[target.tool] or not columns[base]:
+                found.append(f"{where}: it failed, or {base} did")
                 continue
             told = ratio(columns[target.tool], columns[base])
             if min(told.wall, told.least) > target.most:
@@ -119,7 +119,8 @@ def _growth(figures: Figures, tolerance: float = 1.6) -> list[str]:
     found = []
     for scene in dict.fromkeys(name for name, _ in figures):
         for tool in ("doit FLOW", "doflow run FLOW"):
-            held = sorted((size, min(s.cpu for s in c[tool])) for (name, size), c in figures.items() if name == scene and c.get(tool))
+            columns = [(size, column.get(tool)) for (name, size), column in figures.items() if name == scene]
+            held = sorted((size, min(sample.cpu for sample in samples)) for size, samples in columns if samples)
             for (a, x), (b, y), (c, z) in zip(held, held[1:], held[2:], strict=False):
                 early, late = (y - x) / (b - a), (z - y) / (c - b)
                 if late > tolerance * max(early, 20e-6):

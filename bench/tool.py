@@ -44,9 +44,12 @@ class Tool:
             (root / INPUTS / f"{number}.txt").write_text(f"{number}\n")
         self.files(root, chain)
         (root / ".gitignore").write_text("/.doit.db*\n/done/\n__pycache__/\n/.ninja_*\n")
-        for words in (("init", "-q", "-b", "main"), ("config", "user.name", "B"), ("config", "user.email", "b@example.org"),
-                      ("add", "-A"), ("commit", "-q", "-m", "Begin"), ("tag", "begin")):  # fmt: skip
-            self.git(root, *words)
+        self.git(root, "init", "-q", "-b", "main")
+        self.git(root, "config", "user.name", "B")
+        self.git(root, "config", "user.email", "b@example.org")
+        self.git(root, "add", "-A")
+        self.git(root, "commit", "-q", "-m", "Begin")
+        self.git(root, "tag", "begin")
 
     def files(self, root: Path, chain: Chain) -> None:
         raise NotImplementedError
@@ -54,10 +57,9 @@ class Tool:
     def clean(self, root: Path, keep: tuple[str, ...] = ()) -> None:
         """As if it had never run. `keep`: files below `.doflow` that stay."""
         self.git(root, "checkout", "-q", "-f", "-B", "main", "begin")
-        other = self.git(root, "for-each-ref", "--format=%(refname:short)", "refs/heads").split()
-        for name in other:
-            if name != "main":
-                self.git(root, "branch", "-q", "-D", name)
+        for ref in self.git(root, "for-each-ref", "--format=%(refname)").split():
+            if ref not in ("refs/heads/main", "refs/tags/begin"):
+                self.git(root, "update-ref", "-d", ref)
         for place in [*root.glob(".doit.db*"), *root.glob(".ninja_*"), *(root / n for n in ("done", "specs", OUTPUTS))]:
             remove(place)
         for place in sorted((root / ".doflow").glob("*")):
@@ -75,7 +77,8 @@ class Tool:
         return list(self.argv)
 
     def git(self, root: Path, *words: str) -> str:
-        return subprocess.run(["git", *words], cwd=root, env=dict(self.env), check=True, capture_output=True, text=True).stdout
+        command = ["git", *words]
+        return subprocess.run(command, cwd=root, env=dict(self.env), check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def remove(place: Path) -> None:

@@ -24,7 +24,8 @@ class Doflow(Tool):
     def _step(self, number: int, chain: Chain) -> str:
         reads = f", reads: [/{INPUTS}/{number}.txt]" if chain.reads else ""
         if chain.makes:
-            return f"  s{number}: {{kind: shell, run: [sh, -c, 'echo {number} > \"$DOFLOW_MAKES\"']{reads}, makes: {number}.txt}}"
+            command = f"""[sh, -c, 'echo {number} > "$DOFLOW_MAKES"']"""
+            return f"  s{number}: {{kind: shell, run: {command}{reads}, makes: {number}.txt}}"
         words = ", ".join(f"'{word}'" for word in chain.command(number))
         return f"  s{number}: {{kind: shell, run: [{words}]{reads}}}"
 
@@ -48,7 +49,7 @@ class Doit(Tool):
 
     def clean(self, root: Path, keep: tuple[str, ...] = ()) -> None:
         super().clean(root, keep)
-        if (root / "dodo.py").read_text().count("git"):
+        if "'git'" in (root / "dodo.py").read_text():
             self.git(root, "checkout", "-q", "-f", "begin", "--", OUTPUTS)
 
 

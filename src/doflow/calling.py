@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from doflow import process, render
+from doflow import findings, process, render
 from doflow.agents import registry
 from doflow.errors import UsageError
 from doflow.job import Job
@@ -88,7 +88,7 @@ def conditions(job: Job, world: World) -> tuple[Input, ...]:
     found = []
     for name in world.before(job.step.id):
         record = world.book.steps.get(name)
-        path = f"{world.run.dir}/review-{name}.yaml"
+        path = findings.file(world.run.dir, name)
         if record and record.marker.startswith("CONDITIONAL") and world.digest(path):
             found.append(Input(f"{path} (meet what is open here)", world.place.text(path)))
     return tuple(found)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from doflow import intake, outlook, plan, project, recovery, settle, state
+from doflow import advice, intake, plan, project, recovery, settle, state
 from doflow.desk import Desk
 from doflow.errors import UsageError
 from doflow.model import Step
@@ -85,7 +85,7 @@ def unremember(world: World, names: tuple[str, ...]) -> None:
 
 def onward(world: World) -> str:
     """The command that goes on."""
-    return outlook.command(world)
+    return advice.command(world)
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 VERDICTS = ("GO", "CONDITIONAL", "NO-GO")
 BLOCKING = ("C", "H")
 _ORDER = "CHML"
-_VERDICT = re.compile(r"^\W*(?:VERDICT|v):\s*(GO|CONDITIONAL|NO-GO)\W*$")
+_VERDICT = re.compile(r"^\W*(?:VERDICT|v):[\s*_`]*(GO|CONDITIONAL|NO-GO)\W*$")
 _ISSUE = re.compile(r"^\W*ISSUE:\s*([CHML])\s*\|\s*(.*?)\s*(?:\|\s*([^|]*?)\s*)?$")
-_ID = re.compile(r"\[?\b([a-z0-9][a-z0-9_-]*-\d{3})\b\]?[:\s]*")
+_ID = re.compile(r"\[?([a-z0-9][a-z0-9_/-]*-\d{3,})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,12 @@ def verdict(findings: Iterable[Finding]) -> str:
     return "NO-GO" if "C" in open_ else "CONDITIONAL" if "H" in open_ else "GO"
 
 
+def file(run_dir: str, step: str) -> str:
+    """Where a review's findings are written: beside what a sub-flow makes, if the review is in one."""
+    folder, slash, name = step.rpartition("/")
+    return f"{run_dir}/{folder}{slash}review-{name}.yaml"
+
+
 def blocking(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(finding for finding in findings if finding.blocks)
 
@@ -137,13 +143,19 @@ def typed(entry: dict[str, object]) -> Answer:
 
 def _issue(severity: str, text: str, place: str) -> Issue:
     known = _ID.match(text)
-    return Issue(severity, _ID.sub("", text, count=1) if known else text, place, known[1] if known else "")
+    return Issue(severity, text, place, known[1] if known else "")
 
 
 def _again(finding: Finding, persona: str, issue: Issue) -> Finding:
+    """Said once more: by its id it is the same finding; at its place it may be another, whose words are not lost."""
     by = finding.by if persona in finding.by else (*finding.by, persona)
-    worse = min(finding.severity, issue.severity, key=_ORDER.index) if finding.status == "open" else issue.severity
-    return replace(finding, status="open", severity=worse, by=by)
+    first = finding.status != "open"
+    worse = issue.severity if first else min(finding.severity, issue.severity, key=_ORDER.index)
+    text = finding.text
+    if issue.known != finding.id:
+        both = (issue.text, text) if worse != finding.severity else (text, issue.text)
+        text = issue.text if first else text if issue.text in text else "; ".join(both)
+    return replace(finding, status="open", severity=worse, text=text, by=by)
 
 
 def _place(place: str) -> str:

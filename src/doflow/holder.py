@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from doflow.errors import LockHeld
 
 
 class Holder:
-    """The lock of this process. `holder.json` only makes the message of the next one kind."""
+    """The lock of this process. `holder.json` only makes the message of the next one kind.
+
+    `left`: when the holder before signed, if it was killed (seconds; 0 = it ended in order).
+    """
 
     def __init__(self, root: Path, command: str) -> None:
         self._root = root
         self._command = command
         self._fd = -1
+        self.left = 0.0
 
     def take(self) -> None:
         fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -25,6 +30,8 @@ class Holder:
             os.close(fd)
             raise LockHeld(f"another run works in {self._root}{who(self._root)}", "wait for it, or stop it with ^C") from cause
         self._fd = fd
+        with suppress(OSError):
+            self.left = (self._root / ".doflow" / "holder.json").stat().st_mtime
 
     def sign(self) -> None:
         """Say who holds it; called when the run really begins."""
@@ -37,7 +44,8 @@ class Holder:
 
     def release(self) -> None:
         if self._fd >= 0:
-            (self._root / ".doflow" / "holder.json").unlink(missing_ok=True)
+            with suppress(OSError):  # only words; the lock itself goes with its descriptor
+                (self._root / ".doflow" / "holder.json").unlink()
             os.close(self._fd)
             self._fd = -1
 

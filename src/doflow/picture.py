@@ -77,13 +77,13 @@ def _drawn(box: Box, x: int, y: int) -> str:
     fill = {"gate": "#fde8c8", "clarify": "#fde8c8", "pause": "#f8d0d0", "route": "#e0e8fa", "shell": "#e6f2e2"}
     dashes = ' stroke-dasharray="5 3"' if box.shape in ("gate", "clarify", "route", "pause") else ""
     double = f'<rect x="{x + 4}" y="{y + 4}" width="{_WIDE}" height="{_HIGH}" rx="6" fill="#eee" stroke="#444"/>'
-    middle = x + _WIDE // 2
+    middle, words = x + _WIDE // 2, _escaped(drawing.short(box.words, 38))
     return (
         (double if box.shape == "phases" else "")
         + f'<rect x="{x}" y="{y}" width="{_WIDE}" height="{_HIGH}" rx="6" fill="{fill.get(box.shape, "#f4f4f4")}" '
         f'stroke="#444"{dashes}/>'
         f'<text x="{middle}" y="{y + 21}" text-anchor="middle" font-weight="bold">{_escaped(box.title)}</text>'
-        f'<text x="{middle}" y="{y + 39}" text-anchor="middle" fill="#444">{_escaped(drawing.short(box.words, 38))}</text>'
+        f'<text x="{middle}" y="{y + 39}" text-anchor="middle" fill="#444">{words}</text>'
     )
 
 

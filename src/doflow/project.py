@@ -87,11 +87,13 @@ def keep(project: Project, environ: Mapping[str, str]) -> None:
 
 def prepare(root: Path) -> None:
     """The state folder, which keeps itself out of git."""
+    from doflow import files
+
     folder = root / STATE
     ignore = folder / ".gitignore"
     if not ignore.exists():
         folder.mkdir(exist_ok=True)
-        ignore.write_text("*\n")
+        files.write(ignore, b"*\n")
 
 
 def _cached(root: Path, environ: Mapping[str, str]) -> dict[str, Any] | None:

@@ -65,7 +65,7 @@ def review(
     if round_ > 1:
         parts.append(
             f"## Round {round_}\n\nThese findings were open. Say again those that still hold, with their id; name a new "
-            f"one only if it blocks (C or H).\n\n{findings.lines(known)}"
+            f"one only if it blocks (C or H).\n\n{findings.lines(found for found in known if found.status == 'open')}"
         )
     parts += [_input(given) for given in inputs]
     if code:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from doflow import findings
@@ -12,7 +12,9 @@ from doflow.findings import Answer, Finding
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Round `round` of material `of`; `answers` given in it so far; `known` findings before it."""
+    """Round `round` of material `of`; `answers` given in it so far; `known` findings before it.
+
+    `stuck`: the fixer left the material as it was, so that another round would hear the same."""
 
     round: int
     of: str
@@ -20,6 +22,7 @@ class Progress:
     known: tuple[Finding, ...] = ()
     fix: str = ""
     seen: tuple[frozenset[str], ...] = ()
+    stuck: bool = False
 
 
 def replay(step: str, entries: Sequence[Mapping[str, Any]], material: str) -> Progress | None:
@@ -29,9 +32,10 @@ def replay(step: str, entries: Sequence[Mapping[str, Any]], material: str) -> Pr
     now = Progress(1, entries[0]["of"])
     for entry in entries[1:]:
         if entry["event"] == "review_answer" and entry["round"] == now.round and entry["of"] == now.of:
-            now = Progress(now.round, now.of, (*now.answers, findings.typed(dict(entry))), now.known, now.fix, now.seen)
+            now = replace(now, answers=(*now.answers, findings.typed(dict(entry))))
         elif entry["event"] == "review_fixed" and entry["of"] == now.of:
-            now = advance(step, now, entry["after"], entry.get("commit", ""))
+            same = entry["after"] == now.of
+            now = replace(now, stuck=True) if same else advance(step, now, entry["after"], entry.get("commit", ""))
     return now if now.of == material else None
 
 
@@ -47,6 +51,6 @@ def advance(step: str, now: Progress, of: str, commit: str) -> Progress:
 
 
 def over(step: str, now: Progress, rounds: int) -> bool:
-    """No blocking finding is open, the same set came twice, or the rounds are used up."""
+    """No blocking finding is open, the same set came twice, nothing was mended, or the rounds are used up."""
     open_ = frozenset(found.id for found in findings.blocking(merged(step, now)))
-    return not open_ or now.round >= rounds or open_ in now.seen
+    return not open_ or now.stuck or now.round >= rounds or open_ in now.seen

@@ -113,6 +113,16 @@ class Session:
             holder = Holder(self.root, self.command)
             holder.take()
             self.holder = holder
+            if holder.left:
+                self._unlock(holder.left)
+
+    def _unlock(self, since: float) -> None:
+        """The run before was killed: what its git had locked at that moment is free again."""
+        from doflow.repo import look, stale
+
+        freed = stale.free(look.find(str(self.root)), since)
+        if freed:
+            self.warn(f"the git of a killed run left a lock, which is removed: {', '.join(freed)}")
 
     def begin(self, work: Work) -> None:
         """Before the first step that runs: preflight, then everything that makes the run real. Once."""
@@ -139,10 +149,12 @@ class Session:
         for work in self.works.values():
             try:
                 self._last(work, interrupted)
-            except (DoflowError, OSError) as error:
+            except DoflowError as error:
                 self.note(1)
-                known = isinstance(error, DoflowError)
-                self.warn(str(error if known else files.broke("use", os.fsdecode(error.filename or self.root), error)))
+                self.warn(str(error))
+            except OSError as error:
+                self.note(1)
+                self.warn(str(files.broke("use", os.fsdecode(error.filename or self.root), error)))
             work.world.close()
         self.view.close()
         if self.holder is not None:

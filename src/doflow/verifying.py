@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from doflow import ledger, lock, outlook
+from doflow import advice, ledger, lock, outlook
 from doflow.errors import DoflowError
 from doflow.lock import Lock
 from doflow.repo import history
@@ -34,7 +34,7 @@ def of_run(world: World, held: bool) -> tuple[Finding, ...]:
         return (Finding(world.run.name, "lock", error.message, error.hint),)
     if known is None:
         words = f"{world.run.dir}/{lock.NAME} is gone"
-        return (Finding(world.run.name, "lock", words, f"{outlook.command(world)}   brings it back from the commits"),)
+        return (Finding(world.run.name, "lock", words, f"{advice.command(world)}   brings it back from the commits"),)
     found = [*_files(known, world), *of_ledger(world.run, world.state_dir / "events.jsonl")]
     if not held:
         found += [*_unfinished(world), *_state(world)]
@@ -65,7 +65,7 @@ def _entry(raw: bytes) -> bool:
 
 
 def _files(known: Lock, world: World) -> Iterator[Finding]:
-    go = outlook.command(world)
+    go = advice.command(world)
     for path, artifact in known.artifacts.items():
         now = world.digest(path)
         if not now:
@@ -79,7 +79,7 @@ def _files(known: Lock, world: World) -> Iterator[Finding]:
 
 def _unfinished(world: World) -> Iterator[Finding]:
     """What a process that is gone had begun. (An end that was told, well or not, is none.)"""
-    go = outlook.command(world)
+    go = advice.command(world)
     told = ledger.read(world.state_dir / "events.jsonl")
     rested = max((entry["at"] for entry in told if entry["event"] in ("paused", "rate_limited")), default="")
     for name, entry in world.book.begun.items():
@@ -95,7 +95,7 @@ def _unfinished(world: World) -> Iterator[Finding]:
 def _state(world: World) -> Iterator[Finding]:
     """pipeline-state.json; that it is missing is fine, it is made anew."""
     path = world.state_dir / "pipeline-state.json"
-    go = outlook.command(world)
+    go = advice.command(world)
     try:
         values = json.loads(path.read_bytes())
         status, completed = values["status"], list(values["completed"])
@@ -116,7 +116,7 @@ def _state(world: World) -> Iterator[Finding]:
 def _commits(known: Lock, world: World) -> Iterator[Finding]:
     """On the run's own branch every record has a commit with its key, and every commit the ledger tells of is there."""
     told = _trailers(world)
-    go = outlook.command(world)
+    go = advice.command(world)
     for name, record in known.steps.items():
         step = world.flow.step(name.partition(":")[0])
         if step is None or record.by.get("agent") == "person" or not _commits_itself(name, step.makes, world):
@@ -162,7 +162,7 @@ def _uncommitted(known: Lock, world: World) -> Iterator[Finding]:
     if there != known:
         what = _difference(there, known)
         words = f"{path} is not as in the last commit{what}"
-        hint = f"{outlook.command(world)}   goes on and commits it   or   git checkout -- '{path}'"
+        hint = f"{advice.command(world)}   goes on and commits it   or   git checkout -- '{path}'"
         yield Finding(world.run.name, "lock", words, hint)
 
 

@@ -154,7 +154,7 @@ class World:
         return self.path(next((said for said in (step.phases, *step.phases_or) if said in made), step.phases))
 
     def digest(self, path: str) -> str:
-        """sha256 of a file of the project, of a link its target; '' if there is none; not read again if its stat is the same."""
+        """sha256 of a file of the project (a link: of its target), '' if there is none; read again only if touched."""
         full = os.path.join(self.root, path)
         try:
             found = os.lstat(full)

@@ -29,7 +29,8 @@ def test_list_shows_the_flows_and_writes_nothing(project):
 def test_list_all_shows_steps_and_phases(done):
     listed = done.doit("list", "--all", "--quiet")
 
-    assert {"tiny", "tiny:specify", "tiny:plan", "tiny:tasks", "tiny:implement", "tiny:implement:2"} <= set(listed.stdout.split())
+    names = {"tiny", "tiny:specify", "tiny:plan", "tiny:tasks", "tiny:implement", "tiny:implement:2"}
+    assert names <= set(listed.stdout.split())
     assert done.calls() == []
 
 
@@ -132,7 +133,8 @@ def test_help_of_a_flow_lists_its_options(project):
 
 
 def test_the_persons_own_tasks_run_beside_the_flows(project):
-    project.write("dodo.py", project.read("dodo.py") + "\n\ndef task_hello():\n    return {'actions': ['echo hello > hello.txt']}\n")
+    task = "def task_hello():\n    return {'actions': ['echo hello > hello.txt']}\n"
+    project.write("dodo.py", f"{project.read('dodo.py')}\n\n{task}")
     project.commit("A task")
 
     assert project.doit("hello").returncode == 0
@@ -141,7 +143,9 @@ def test_the_persons_own_tasks_run_beside_the_flows(project):
 
 
 def test_a_dodo_file_without_doflow_works_as_if_doflow_were_not_there(project):
-    project.write("dodo.py", "def task_fails():\n    return {'actions': ['exit 3']}\n\ndef task_good():\n    return {'actions': ['true']}\n")
+    actions = {"good": "true", "fails": "exit 3"}
+    tasks = [f"def task_{name}():\n    return {{'actions': [{action!r}]}}\n" for name, action in actions.items()]
+    project.write("dodo.py", "\n\n".join(tasks))
 
     assert project.doit("good").returncode == 0
     assert project.doit("fails").returncode == 1

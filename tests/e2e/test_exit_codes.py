@@ -117,9 +117,9 @@ def test_a_second_look_in_json_tells_the_skipped_steps(work):
         (work.root / ".doflow" / "stamps" / "work").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("words", [("nosuch",), ("work:nosuch",), ("work", "--run=9"), ("work", "--nosuch=1"), ("work", "--force=nosuch")])
+@pytest.mark.parametrize("words", ["nosuch", "work:nosuch", "work --run=9", "work --nosuch=1", "work --force=nosuch"])
 def test_an_error_before_a_run_exists_is_one_json_object_on_stderr(work, words):
-    done = work.doflow("run", *words, "--json")
+    done = work.doflow("run", *words.split(), "--json")
 
     assert (done.returncode, done.stdout) == (1, "")
     told = json.loads(done.stderr)

@@ -7,7 +7,6 @@ import subprocess
 
 import pytest
 import yaml
-
 from tests.support import house, script
 from tests.support.project import Project
 
@@ -106,9 +105,7 @@ def test_a_finished_flow_calls_nobody_again(way, project):
     head = project.git("rev-parse", "HEAD")
 
     ran(project, flow)
-    (project.root / ".doflow" / "flows.cache").unlink(missing_ok=True)
-    for stamp in (project.root / ".doflow").glob("hot*"):
-        stamp.unlink()
+    (project.root / ".doflow" / "stamps" / flow).unlink()
     ran(project, flow)
 
     assert (project.calls(), project.git("rev-parse", "HEAD")) == ([], head)
@@ -285,10 +282,10 @@ if step == "{step}" and role == "fixer":
 def test_what_a_fixer_mends_makes_no_step_before_it_stale(step, persona, path, project):
     project.agent(script.good(FIND.format(step=step, persona=persona, place="x", path=path)))
     ran(project, "feature", "--goal=Make it so")
-    assert sum(line.startswith(f"{step} fixer") or " fixer" in line for line in project.calls()) == 1
+    assert sum(" fixer" in line for line in project.calls()) == 1
     project.forget_calls()
 
-    (project.root / "doflow.yaml").touch()
+    (project.root / ".doflow" / "stamps" / "feature").unlink()
     ran(project, "feature")
 
     assert project.calls() == []

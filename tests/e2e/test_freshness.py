@@ -150,7 +150,8 @@ def test_a_changed_check_runs_its_step(project):
 
 def test_a_changed_timeout_retry_gate_or_order_runs_nothing(project):
     chain(project, script="usual()")
-    changed = CHAIN.replace("attempts: 0", "attempts: 1").replace("makes: two.md}", "makes: two.md, timeout: 5m, repair: 2, protect: [x]}")
+    changed = CHAIN.replace("attempts: 0", "attempts: 1")
+    changed = changed.replace("makes: two.md}", "makes: two.md, timeout: 5m, repair: 2, protect: [x]}")
     project.flow("chain", changed.replace("makes: three.md}", "makes: three.md, after: [two]}"))
     project.commit("Other limits")
 
@@ -471,8 +472,7 @@ def test_a_step_whose_needs_are_missing_is_an_error_that_names_them(project):
 
 
 def test_ticked_boxes_make_nothing_stale(project):
-    flow = WORK.replace("prompt: Do it.}", "prompt: Do it.}\n      last: {prompt: Look back., reads: [tasks.md], makes: last.md}")
-    project.flow("work", flow)
+    project.flow("work", f"{WORK}      last: {{prompt: Look back., reads: [tasks.md], makes: last.md}}\n")
     project.agent("""
         usual()
         if phase:

@@ -182,8 +182,8 @@ read: {prompt: Read., reads: [out.txt], makes: read.md}
 
 
 def test_words_of_a_goal_reach_a_command_as_they_are(project):
-    flow(project, "say: {kind: shell, run: [sh, -c, 'printf %s \"$1\" > \"$DOFLOW_MAKES\"', sh, '{goal}'], makes: out.txt}",
-         "params: {goal: {required: true}}")  # fmt: skip
+    run = """[sh, -c, 'printf %s "$1" > "$DOFLOW_MAKES"', sh, '{goal}']"""
+    flow(project, f"say: {{kind: shell, run: {run}, makes: out.txt}}", "params: {goal: {required: true}}")
     goal = "$(touch pwned) `id`; 'x' \"y\""
 
     works(project, f"--goal={goal}")
@@ -217,8 +217,7 @@ def test_a_command_that_no_repair_mends_fails_and_the_tree_is_as_before(project)
     works(project, code=1)
 
     assert project.calls() == ["test repair"] * 2
-    changed = {name for name, data in project.tree().items() if before.get(name) != data and not name.startswith("specs/")}
-    assert changed == set()
+    assert {name: data for name, data in project.tree().items() if not name.startswith("specs/")} == before
     assert "worse 1" in kept_aside(project)
 
 
@@ -387,7 +386,13 @@ def test_no_agent_changes_what_steers_doflow_itself(project):
 tasks: {prompt: List., makes: tasks.md}
 implement: {kind: implement, phases: tasks.md, prompt: Do.}
 """)
-    project.agent("usual()\nif phase: put('doflow.yaml', 'agents: {}'), put('flows/work.yaml', 'x'), (run_dir / 'input.md').write_text('x')")
+    project.agent("""
+        usual()
+        if phase:
+            put("doflow.yaml", "agents: {}")
+            put("flows/work.yaml", "x")
+            make("x", "input.md")
+    """)
     before = project.read("doflow.yaml")
 
     said = works(project, code=1)
@@ -492,7 +497,8 @@ implement: {kind: implement, phases: tasks.md, prompt: "Do phase {phase}, {title
 """, "params: {goal: {required: true}}")  # fmt: skip
     project.agent("""
         usual()
-        names = sorted(name for name in known if name.startswith("DOFLOW_") and name != "DOFLOW_TREE" or "SECRET" in name or name == "CLAUDECODE")
+        own = {name for name in known if name.startswith("DOFLOW_")} - {"DOFLOW_TREE"}
+        names = sorted(own | {name for name in known if "SECRET" in name or name == "CLAUDECODE"})
         (outside / f"env-{line}").write_text("\\n".join(f"{name}={known[name]}" for name in names))
     """)
 

@@ -32,8 +32,9 @@ def work(project: Project) -> Project:
     return project
 
 
-def answers(project: Project, text: str, artifact: str = "# Scale\\n\\nAs said.\\n") -> None:
-    project.agent(f"make({artifact!r}.encode().decode('unicode_escape')), say({text!r}) if step == 'scale' else None\nif step != 'scale': usual()")
+def answers(project: Project, text: str) -> None:
+    """The routing step ends its answer with this text; its artifact says nothing of it."""
+    project.agent(f"usual(); say({text!r} if step == 'scale' else 'done')")
 
 
 def ran(project: Project, *words: str, code: int = 0) -> list[str]:

@@ -42,8 +42,8 @@ def works(project: Project, *words: str, code: int = 0, **more: object) -> subpr
     return done
 
 
-def refused(project: Project, *words: str, cwd: object = None) -> str:
-    """The command ends with exit code 1 and leaves nothing behind: no file, no commit, no branch; gives what it said."""
+def refused(project: Project, *words: str) -> str:
+    """The command ends with exit code 1 and leaves nothing behind: no file, commit or branch. Gives what it said."""
     before = (project.tree(), project.git("for-each-ref", check=False), os.path.exists(project.root / ".doflow"))
     done = works(project, *words, code=1)
     after = (project.tree(), project.git("for-each-ref", check=False), os.path.exists(project.root / ".doflow"))
@@ -112,7 +112,8 @@ def test_the_same_goal_goes_on_with_the_same_run_and_another_starts_one(two):
     two.git("switch", "-q", "main")
     works(two, "two", "--goal=Another thing")
 
-    assert [two.state(name)["goal"] for name in ("001-one-thing", "002-another-thing")] == ["One thing", "Another thing"]
+    assert two.state("001-one-thing")["goal"] == "One thing"
+    assert two.state("002-another-thing")["goal"] == "Another thing"
     assert two.calls() == ["one", "two"] * 2
 
 

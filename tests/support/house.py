@@ -41,9 +41,7 @@ def within(path: Path, known: dict[str, Path]) -> set[str]:
         if module == "doflow" or module.startswith("doflow."):
             base = module[len("doflow.") :]
             rooms = [f"{base}.{name}" if base else name for name in names]
-            found |= (
-                {room if room in known else base or "__init__" for room in rooms} if names else {base or "__init__"}
-            )
+            found |= {room if room in known else base or "__init__" for room in rooms or [""]}
     return found - {name for name, file in known.items() if file == path}
 
 

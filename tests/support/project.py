@@ -9,8 +9,8 @@ The agent is a program outside the project. Every call appends one line to `call
 the role when it is not a step's own: `test repair`), keeps its prompt, then runs the script that the test wrote: Python
 with these names at hand: `step`, `phase`, `role`, `persona`, `round`, `attempt`, `nth` (how often this line was logged
 before), `prompt`, `root`, `run_dir`, `makes` (paths), `make(text, path=None)` (writes an artifact), `put(path, text)`
-(writes a file of the project), `say(text)` (final text), `stop(code)`, `usual()` (what a good agent does), `echo()` (the same, with artifacts that
-change with every change of the prompt).
+(writes a file of the project), `say(text)` (final text), `stop(code)`, `usual()` (what a good agent does), `echo()`
+(the same, with artifacts that change with every change of the prompt).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ round, attempt = int(known["DOFLOW_ROUND"] or 0), int(known["DOFLOW_ATTEMPT"] or
 root, run_dir = pathlib.Path.cwd(), pathlib.Path(known["DOFLOW_RUN_DIR"])
 makes = [pathlib.Path(line) for line in known["DOFLOW_MAKES"].splitlines()]
 prompt = sys.stdin.read()
-line = " ".join(part for part in (step + (":" + phase if phase else ""), role if role != "step" else "", persona) if part)
+words = (step + (":" + phase if phase else ""), role if role != "step" else "", persona)
+line = " ".join(word for word in words if word)
 
 with open(outside / "calls.log", "a+") as log:
     fcntl.flock(log, fcntl.LOCK_EX)

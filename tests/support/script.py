@@ -32,7 +32,7 @@ FIX_PLAN = """# Fix plan
   depends: T001
 """
 
-_GOOD = '''
+_GOOD = """
 import re
 
 TEXTS = {texts}
@@ -63,7 +63,7 @@ def work():
 {before}
 if not done:
     work()
-'''
+"""
 
 
 def good(before: str = "", texts: dict[str, str] | None = None, **markers: str) -> str:

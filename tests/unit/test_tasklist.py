@@ -8,10 +8,10 @@ import string
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import house
 
 from doflow import sections, tasklist
 from doflow.tasklist import Phase, Problem, Task, TaskList
-from tests.support import house
 
 GOOD = """\
 # Tasks: Links

@@ -115,7 +115,7 @@ class Fence:
         return path == f"{world.run.dir}/{LOCK}" and world.digest(path) == world.lock_digest != ""
 
     def _counted(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-        """Without new files that git ignores: they are nobody's result. Rules that a job may not change count as before."""
+        """Without new files that git ignores; a job that may not change the rules cannot hide anything by them."""
         rules = [change.path for change in changes if os.path.basename(change.path) == ".gitignore"]
         if not all(any(scope.allows(path) for scope in self._window) for path in rules):
             return changes

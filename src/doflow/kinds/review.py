@@ -206,7 +206,7 @@ def _verdict(step: Step, world: World, verdict: str, found: tuple[Finding, ...],
     if verdict != "NO-GO":
         conditions = keys.short(findings.lines(open_), 8) if open_ else ""
         return Outcome(Status.DONE, marker=f"{verdict} {conditions}".strip())
-    path = f"{world.run.dir}/review-{step.id}.yaml"
+    path = findings.file(world.run.dir, step.id)
     worst = "".join(f"\n    {line[2:]}" for line in findings.lines(open_).splitlines())
     hint = (
         f"edit what is reviewed and run doit {world.flow.name} again, or take it as it is: doflow adopt {step.id}"
@@ -216,14 +216,14 @@ def _verdict(step: Step, world: World, verdict: str, found: tuple[Finding, ...],
 
 def _done(step: Step, world: World, outcome: Outcome) -> Outcome:
     """Recorded with the key as it is at the end: the fixer may have changed what the review reads."""
-    path = f"{world.run.dir}/review-{step.id}.yaml"
+    path = findings.file(world.run.dir, step.id)
     makes = (path,) if world.digest(path) else ()
     job = Job(step, world.key(step), makes, (), subject=f"{step.id}: {outcome.marker.split(' ')[0]}")
     return settle(job, world, outcome)
 
 
 def _write(step: Step, world: World, verdict: str, rounds: int, depth: str, found: tuple[Finding, ...]) -> None:
-    path = f"{world.run.dir}/review-{step.id}.yaml"
+    path = findings.file(world.run.dir, step.id)
     text = findings.document(step.id, verdict, rounds, depth, found)
     with world.guard:
         files.write(str(world.root / path), text.encode())
