@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from doflow import calling, judge, keys, process
+from doflow import calling, endings, judge, keys, process
 from doflow.checks import registry as checks
 from doflow.guards.fence import Fence
 from doflow.job import Job
@@ -31,8 +31,8 @@ def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
     if outcome.ok:
         outcome = settle(job, world, outcome)
     if not outcome.ok:
-        outcome = _hinted(outcome, world)
-        told(job, world, outcome)
+        outcome = endings.hinted(outcome, world)
+        endings.told(job, world, outcome)
     return outcome
 
 
@@ -63,7 +63,7 @@ def _resumed(job: Job, world: World, fence: Fence, entry: Mapping[str, Any]) -> 
     if not trouble:
         return outcome
     if not job.paid or not job.step.repair:
-        return _broken(job, world, trouble)
+        return endings.broken(job, world, trouble)
     return _attempts(job, world, fence, lambda job, world, n: _hand_back(job, world, n, trouble))
 
 
@@ -76,15 +76,8 @@ def _refusal(job: Job, world: World) -> Outcome | None:
     if job.phase is None and job.step.id not in world.options.force:
         edited = judge.edited(job.step, world)
         if edited:
-            return _in_the_way(job, world, edited)
+            return endings.in_the_way(job, world, edited)
     return None
-
-
-def _in_the_way(job: Job, world: World, edited: tuple[str, ...]) -> Outcome:
-    names = ", ".join(edited)
-    name = job.step.id
-    hint = f"doflow adopt {name}   keeps your text   or   doit {world.flow.name} --force={name}   rebuilds it"
-    return Outcome(Status.PAUSED, f"{name} is to be done again, but {names} carries an edit by hand", hint)
 
 
 def _attempts(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
@@ -121,7 +114,7 @@ def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: in
         if watched and not outcome.ok and not outcome.held:
             with world.guard:
                 left = fence.undo(job, f"left by a failed attempt of {job.name}")
-            outcome = _leftovers(outcome, left)
+            outcome = endings.leftovers(outcome, left)
     except BaseException:
         fence.abandon(job)
         raise
@@ -140,7 +133,7 @@ def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: i
             return outcome
         outcome = _accepted(job, world, fence, _hand_back(job, world, attempt, trouble), attempt)
     trouble = problems(job, world, outcome) if outcome.ok else ""
-    return _broken(job, world, trouble) if trouble else outcome
+    return endings.broken(job, world, trouble) if trouble else outcome
 
 
 def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: int) -> Outcome:
@@ -150,7 +143,7 @@ def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: i
     with world.guard:
         strays = fence.look(job)[1] if job.watched else ()
         if strays:
-            return _strayed(job, world, strays)
+            return endings.strayed(job, world, strays)
         made = changed_files(job, world, fence)
         if job.commits or made:
             _returned(job, world, made, outcome, attempt)
@@ -160,11 +153,6 @@ def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: i
 def _hand_back(job: Job, world: World, attempt: int, trouble: str) -> Outcome:
     world.ledger.add("warning", **job.where, message=f"not yet right, handed back: {_first(trouble)}")
     return calling.call(job, world, attempt, role="repair", trouble=trouble)
-
-
-def _broken(job: Job, world: World, trouble: str) -> Outcome:
-    hint = f"doflow logs {job.step.id} shows what the agent said; then: doit {world.flow.name}"
-    return Outcome(Status.FAILED, f"{job.name} did not keep its contract: {trouble}", hint)
 
 
 def problems(job: Job, world: World, outcome: Outcome) -> str:
@@ -183,46 +171,6 @@ def _returned(job: Job, world: World, made: Mapping[str, str], outcome: Outcome,
         "returned", **job.where, key=job.key.key, files=made, log=log, model=outcome.model, session=outcome.session
     )
     world.book.returned[job.name] = entry
-
-
-def _strayed(job: Job, world: World, strays: tuple[str, ...]) -> Outcome:
-    """What it wrote elsewhere is put back; an artifact that keeps its contract is held for the person to take."""
-    names = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
-    reason = f"{job.name} wrote where it may not: {names}"
-    hint = "that is put back as it was and kept: doflow quarantine list; `writes:` in the flow allows a path"
-    held = bool(job.makes) and not checks.problems(job.step, job.makes, world)
-    if held:
-        hint += f"\n  {', '.join(job.makes)} is fine: doflow adopt {job.step.id}   takes it without another call"
-    return Outcome(Status.REFUSED, reason, hint, held=held)
-
-
-def _hinted(outcome: Outcome, world: World) -> Outcome:
-    if outcome.hint or outcome.status is not Status.RATE_LIMITED:
-        return outcome
-    from dataclasses import replace
-
-    return replace(outcome, hint=f"at {outcome.resume_at} or later: doit {world.flow.name}")
-
-
-def _leftovers(outcome: Outcome, left: tuple[str, ...]) -> Outcome:
-    if not left:
-        return outcome
-    from dataclasses import replace
-
-    names = ", ".join(left[:3]) + (" …" if len(left) > 3 else "")
-    kept = f"what it left ({names}) is kept: doflow quarantine list"
-    return replace(outcome, hint=f"{outcome.hint}\n  {kept}" if outcome.hint else kept)
-
-
-def told(job: Job, world: World, outcome: Outcome) -> None:
-    """Write down how a job ended that did not succeed. A pause is not an end: it goes on from there."""
-    about: dict[str, Any] = {**job.where, "message": outcome.reason, "hint": outcome.hint}
-    if outcome.status is Status.RATE_LIMITED:
-        world.ledger.add("rate_limited", **about, resumeAt=outcome.resume_at)
-    elif outcome.status is Status.PAUSED:
-        world.ledger.add("paused", **about)
-    elif outcome.status is not Status.CANCELLED:
-        world.ledger.add("error", **about, status=outcome.status.value, held=outcome.held)
 
 
 def _retry(job: Job, world: World) -> Retry:

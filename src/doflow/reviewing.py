@@ -25,8 +25,8 @@ class Progress:
     stuck: bool = False
 
 
-def replay(step: str, entries: Sequence[Mapping[str, Any]], material: str) -> Progress | None:
-    """Where the review of this material stands; None = it begins anew (never begun, or the material is another)."""
+def replay(step: str, entries: Sequence[Mapping[str, Any]]) -> Progress | None:
+    """Where a review stands, and of which material; None = it has not begun."""
     if not entries or entries[0]["event"] != "review_started":
         return None
     now = Progress(1, entries[0]["of"])
@@ -36,7 +36,7 @@ def replay(step: str, entries: Sequence[Mapping[str, Any]], material: str) -> Pr
         elif entry["event"] == "review_fixed" and entry["of"] == now.of:
             same = entry["after"] == now.of
             now = replace(now, stuck=True) if same else advance(step, now, entry["after"], entry.get("commit", ""))
-    return now if now.of == material else None
+    return now
 
 
 def merged(step: str, now: Progress) -> tuple[Finding, ...]:

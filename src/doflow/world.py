@@ -197,7 +197,7 @@ class World:
         return self._base
 
     def phase_code(self) -> str:
-        """What the phase commits themselves brought: the key of a code review. What a later fixer mends is not in it."""
+        """What the phase commits brought: the key of a code review. What a later fixer mends is not in it."""
         from doflow.repo import history
 
         found = self._phase_commits()

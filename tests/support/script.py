@@ -3,8 +3,8 @@
     project.agent(script.good(bugfix="SCALE: SMALL"))
     project.agent(script.good(before='if step == "plan" and not nth: stop(1)'))
 
-It keeps the artifacts' contracts, prints the markers it is given (step -> marker), and finds no fault in a review, unless
-the test says otherwise in `before`: Python that runs first and may set `done = True` when it has done the job.
+It keeps the artifacts' contracts, prints the markers it is given (step -> marker), and finds no fault in a review,
+unless the test says otherwise in `before`: Python that runs first and may set `done = True` when it has done the job.
 """
 
 from __future__ import annotations

@@ -242,8 +242,21 @@ def test_lines_that_end_as_on_windows_are_read_alike() -> None:
     assert tasklist.parse(GOOD.replace("\n", "\r\n")) == tasklist.parse(GOOD)
 
 
-_WORD = st.sampled_from(["## Phase 1: a", "## Phase 2: b", "- [ ] [T001] x", "- [x] [T002] [P] y", "  files: a", "  depends: T001",
-                         "- [ ] z", "```", "### Phase 3: c", "text", "", "\t- [ ] [T003] [P:g] w"])  # fmt: skip
+LINES = """\
+## Phase 1: a
+## Phase 2: b
+- [ ] [T001] x
+- [x] [T002] [P] y
+  files: a
+  depends: T001
+- [ ] z
+```
+### Phase 3: c
+text
+
+\t- [ ] [T003] [P:g] w
+"""
+_WORD = st.sampled_from(LINES.splitlines())
 
 
 @given(st.lists(_WORD, max_size=14).map("\n".join) | st.text(string.printable, max_size=200))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doflow import calling, frame, judge
+from doflow import calling, endings, frame, judge
 from doflow.guards.fence import Fence
 from doflow.job import Job
 from doflow.model import Outcome, Status, Step
@@ -23,7 +23,7 @@ def run(step: Step, number: str, world: World, fence: Fence) -> Outcome:
     if job.name not in world.book.returned:
         paused = _unclean(job, world)
         if paused is not None:
-            frame.told(job, world, paused)
+            endings.told(job, world, paused)
             return paused
     return frame.perform(job, world, fence, calling.call)
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from doflow import book as books
-from doflow import calling, files, findings, frame, keys, process, render, reviewing
+from doflow import calling, endings, files, findings, frame, keys, process, render, reviewed, reviewing
 from doflow.findings import Answer, Finding
 from doflow.guards.fence import Fence
 from doflow.job import Job
@@ -35,7 +35,7 @@ def run(step: Step, world: World, fence: Fence) -> Outcome:
     if outcome.ok:
         outcome = _done(step, world, outcome)
     if not outcome.ok:
-        frame.told(job, world, outcome)
+        endings.told(job, world, outcome)
     return outcome
 
 
@@ -50,10 +50,10 @@ def _missing(job: Job, world: World) -> Outcome | None:
 
 def _rounds(job: Job, world: World, fence: Fence) -> Outcome:
     step = job.step
-    depth, most = _depth(step, world)
-    now = reviewing.replay(step.id, world.book.reviews.get(step.id, []), material(step, world))
+    depth, most = reviewed.depth(step, world)
+    now = reviewing.replay(step.id, world.book.reviews.get(step.id, []), reviewed.material(step, world))
     if now is None:
-        now = Progress(1, material(step, world))
+        now = Progress(1, reviewed.material(step, world))
         _hear(world, "review_started", step=step.id, of=now.of, depth=depth)
     while True:
         now, trouble = _round(job, now, world, fence)
@@ -72,18 +72,11 @@ def _rounds(job: Job, world: World, fence: Fence) -> Outcome:
         fixed = _fix(job, now, blocking, world, fence)
         if not fixed.ok:
             return fixed
-        after = material(step, world)
+        after = reviewed.material(step, world)
         _hear(world, "review_fixed", step=step.id, round=now.round, of=now.of, after=after, commit=fixed.text)
         if after == now.of:
             return _verdict(step, world, verdict, found, now.round)
         now = reviewing.advance(step.id, now, after, fixed.text)
-
-
-def material(step: Step, world: World) -> str:
-    """The digest of what is reviewed: its inputs as they are now and, behind `implement`, the code."""
-    reads, _ = keys.read_digests(step.reads, world.place)
-    code = world.code_diff() if world.reviews_code(step) else ""
-    return keys.short([sorted(reads.items()), code, list(step.personas)])
 
 
 def _round(job: Job, now: Progress, world: World, fence: Fence) -> tuple[Progress, Outcome | None]:
@@ -143,7 +136,7 @@ def _call(job: Job, now: Progress, persona: str, world: World, attempt: int) -> 
 def preview(job: Job, persona: str, world: World) -> str:
     """What this persona (else the first) would be told if the review went on now."""
     step = job.step
-    now = reviewing.replay(step.id, world.book.reviews.get(step.id, []), material(step, world))
+    now = reviewing.replay(step.id, world.book.reviews.get(step.id, []), reviewed.material(step, world))
     return _prompt(job, now or Progress(1, ""), persona or step.personas[0], world)
 
 
@@ -155,14 +148,8 @@ def _prompt(job: Job, now: Progress, persona: str, world: World) -> str:
         inputs = calling.inputs(job, world)
         code = world.code_diff() if world.reviews_code(step) else ""
     else:
-        inputs, code = (), _changed(now, world)
+        inputs, code = (), reviewed.changed(now, world)
     return render.review(persona, voice, own, world.run.dir, now.round, inputs, code, now.known)
-
-
-def _changed(now: Progress, world: World) -> str:
-    from doflow.repo import history
-
-    return history.patch(world.git, now.fix) if now.fix else ""
 
 
 def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, fence: Fence) -> Outcome:
@@ -172,7 +159,7 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, f
     listed = findings.lines(blocking)
     phase = Phase(name, f"{len(blocking)} findings of round {now.round}", listed, 0)
     key = keys.Key(keys.short([now.of, listed], 64), {"findings": keys.short(listed)}, {})
-    mine = _mendable(step, world)
+    mine = reviewed.mendable(step, world)
     writes = None if world.reviews_code(step) else tuple(f"/{path}" for path in mine)
     fixer = replace(step, agent=step.fixer or step.agent, prompt=None)
     subject = f"{step.id}: {len(blocking)} findings of round {now.round}"
@@ -185,19 +172,6 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, f
 
     outcome = frame.perform(work, world, fence, produce)
     return replace(outcome, text=world.last_commit) if outcome.ok else outcome
-
-
-def _mendable(step: Step, world: World) -> tuple[str, ...]:
-    """What a fixer may change of what is reviewed: not what steps before it were made from, they would all be stale."""
-    found = [path for read in step.reads for path in world.place.expand(read.path) if world.digest(path)]
-    order = world.order()
-    before = [world.flow.step(name) for name in order[: order.index(step.id)]] if step.id in order else []
-    used = {
-        path for other in before if other and other.kind != "review"
-        for read in other.reads for path in world.place.expand(read.path)
-    }  # fmt: skip
-    left = tuple(path for path in found if path not in used)
-    return left if left or world.reviews_code(step) else tuple(found)
 
 
 def _verdict(step: Step, world: World, verdict: str, found: tuple[Finding, ...], rounds: int) -> Outcome:
@@ -228,20 +202,6 @@ def _write(step: Step, world: World, verdict: str, rounds: int, depth: str, foun
     with world.guard:
         files.write(str(world.root / path), text.encode())
         world.book.artifacts[path] = Artifact(world.digest(path), "doflow", step.id)
-
-
-def _depth(step: Step, world: World) -> tuple[str, int]:
-    """By the size of what is reviewed, unless the flow says how many rounds."""
-    if world.reviews_code(step):
-        changed = world.code_diff().splitlines()
-        count = sum(1 for line in changed if line[:1] in "+-" and line[:3] not in ("+++", "---"))
-        many = sum(1 for line in changed if line.startswith("diff --git "))
-    else:
-        paths = [path for read in step.reads for path in world.place.expand(read.path)]
-        count = sum(len((world.place.text(path) or "").splitlines()) for path in paths)
-        many = len(paths)
-    name, most = findings.depth(count, many)
-    return name, step.rounds or most
 
 
 def _worst(outcomes: list[Outcome]) -> Outcome | None:

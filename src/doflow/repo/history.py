@@ -75,7 +75,7 @@ def patch(git: Git, commit: str) -> str:
 
 
 def patches(git: Git, commits: Sequence[str], exclude: str) -> str:
-    """What each of these commits changed outside the folder `exclude`, without ids and line numbers: a rebase keeps it."""
+    """What each of these commits changed outside `exclude`, without ids and line numbers: a rebase keeps it."""
     asked = ("show", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--format=", *commits, "--", ".")
     listed = git.run(*asked, f":(exclude){exclude}", env={"GIT_LITERAL_PATHSPECS": "0"}).decode("utf-8", "replace")
     return "\n".join(line for line in listed.split("\n") if not line.startswith(("index ", "@@ ")))

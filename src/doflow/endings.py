@@ -1,0 +1,59 @@
+"""How a job can end short of success: in words that say what happened, where, and what to type next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from doflow.checks import registry as checks
+from doflow.job import Job
+from doflow.model import Outcome, Status
+from doflow.world import World
+
+
+def in_the_way(job: Job, world: World, edited: tuple[str, ...]) -> Outcome:
+    names = ", ".join(edited)
+    name = job.step.id
+    hint = f"doflow adopt {name}   keeps your text   or   doit {world.flow.name} --force={name}   rebuilds it"
+    return Outcome(Status.PAUSED, f"{name} is to be done again, but {names} carries an edit by hand", hint)
+
+
+def broken(job: Job, world: World, trouble: str) -> Outcome:
+    hint = f"doflow logs {job.step.id} shows what the agent said; then: doit {world.flow.name}"
+    return Outcome(Status.FAILED, f"{job.name} did not keep its contract: {trouble}", hint)
+
+
+def strayed(job: Job, world: World, strays: tuple[str, ...]) -> Outcome:
+    """What it wrote elsewhere is put back; an artifact that keeps its contract is held for the person to take."""
+    names = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
+    reason = f"{job.name} wrote where it may not: {names}"
+    hint = "that is put back as it was and kept: doflow quarantine list; `writes:` in the flow allows a path"
+    held = bool(job.makes) and not checks.problems(job.step, job.makes, world)
+    if held:
+        hint += f"\n  {', '.join(job.makes)} is fine: doflow adopt {job.step.id}   takes it without another call"
+    return Outcome(Status.REFUSED, reason, hint, held=held)
+
+
+def hinted(outcome: Outcome, world: World) -> Outcome:
+    if outcome.hint or outcome.status is not Status.RATE_LIMITED:
+        return outcome
+    return replace(outcome, hint=f"at {outcome.resume_at} or later: doit {world.flow.name}")
+
+
+def leftovers(outcome: Outcome, left: tuple[str, ...]) -> Outcome:
+    if not left:
+        return outcome
+    names = ", ".join(left[:3]) + (" …" if len(left) > 3 else "")
+    kept = f"what it left ({names}) is kept: doflow quarantine list"
+    return replace(outcome, hint=f"{outcome.hint}\n  {kept}" if outcome.hint else kept)
+
+
+def told(job: Job, world: World, outcome: Outcome) -> None:
+    """Write down how a job ended that did not succeed. A pause is not an end: it goes on from there."""
+    about: dict[str, Any] = {**job.where, "message": outcome.reason, "hint": outcome.hint}
+    if outcome.status is Status.RATE_LIMITED:
+        world.ledger.add("rate_limited", **about, resumeAt=outcome.resume_at)
+    elif outcome.status is Status.PAUSED:
+        world.ledger.add("paused", **about)
+    elif outcome.status is not Status.CANCELLED:
+        world.ledger.add("error", **about, status=outcome.status.value, held=outcome.held)

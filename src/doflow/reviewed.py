@@ -1,0 +1,48 @@
+"""What a review looks at: its material, how large it is, what changed in it, what its fixer may mend."""
+
+from __future__ import annotations
+
+from doflow import findings, keys
+from doflow.model import Step
+from doflow.reviewing import Progress
+from doflow.world import World
+
+
+def material(step: Step, world: World) -> str:
+    """The digest of what is reviewed: its inputs as they are now and, behind `implement`, the code."""
+    reads, _ = keys.read_digests(step.reads, world.place)
+    code = world.code_diff() if world.reviews_code(step) else ""
+    return keys.short([sorted(reads.items()), code, list(step.personas)])
+
+
+def depth(step: Step, world: World) -> tuple[str, int]:
+    """By the size of what is reviewed, unless the flow says how many rounds."""
+    if world.reviews_code(step):
+        changed = world.code_diff().splitlines()
+        count = sum(1 for line in changed if line[:1] in "+-" and line[:3] not in ("+++", "---"))
+        many = sum(1 for line in changed if line.startswith("diff --git "))
+    else:
+        paths = [path for read in step.reads for path in world.place.expand(read.path)]
+        count = sum(len((world.place.text(path) or "").splitlines()) for path in paths)
+        many = len(paths)
+    name, most = findings.depth(count, many)
+    return name, step.rounds or most
+
+
+def changed(now: Progress, world: World) -> str:
+    from doflow.repo import history
+
+    return history.patch(world.git, now.fix) if now.fix else ""
+
+
+def mendable(step: Step, world: World) -> tuple[str, ...]:
+    """What a fixer may change of what is reviewed: not what steps before it were made from, they would all be stale."""
+    found = [path for read in step.reads for path in world.place.expand(read.path) if world.digest(path)]
+    order = world.order()
+    before = [world.flow.step(name) for name in order[: order.index(step.id)]] if step.id in order else []
+    used = {
+        path for other in before if other and other.kind != "review"
+        for read in other.reads for path in world.place.expand(read.path)
+    }  # fmt: skip
+    left = tuple(path for path in found if path not in used)
+    return left if left or world.reviews_code(step) else tuple(found)
