@@ -16,17 +16,19 @@ LIMIT = 120 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The wall-clock ratio to the base row that a tool must not exceed in a scene."""
+    """The ratio to the base row that a tool must not exceed in a scene. `busy`: it waits for nothing, so its CPU time
+    may speak for it on a machine where the clock measures the neighbours."""
 
     scene: str
     tool: str
     most: float
     sizes: tuple[int, ...]
+    busy: bool = False
 
 
 TARGETS = (
-    Target("no-op", "doit FLOW", 1.15, (10, 100, 1000)),
-    Target("no-op", "doflow run FLOW", 0.4, (10, 100, 1000)),
+    Target("no-op", "doit FLOW", 1.15, (10, 100, 1000), busy=True),
+    Target("no-op", "doflow run FLOW", 0.4, (10, 100, 1000), busy=True),
     Target("begin, cold", "doit FLOW", 1.4, (10, 100, 1000)),
     Target("begin, warm", "doit FLOW", 1.4, (10, 100, 1000)),
     Target("chain", "doit FLOW", 1.6, (1000,)),
@@ -87,7 +89,7 @@ def _ms(seconds: float) -> str:
 
 
 def misses(figures: Figures, base: str) -> list[str]:
-    """What exceeds its target. A ratio misses only if the pairs and the minima both say so: the machine is shared."""
+    """What exceeds its target. A ratio misses only if the pairs and the minima both say so: machines are shared."""
     found = []
     for target in TARGETS:
         for size in target.sizes:
@@ -99,8 +101,9 @@ def misses(figures: Figures, base: str) -> list[str]:
                 found.append(f"{where}: it failed, or {base} did")
                 continue
             told = ratio(columns[target.tool], columns[base])
-            if min(told.wall, told.least) > target.most:
-                found.append(f"{where} takes {told.wall:.2f} (minima {told.least:.2f}) of {base}, target {target.most}")
+            if min(told.wall, told.least, told.cpu if target.busy else told.wall) > target.most:
+                words = f"{told.wall:.2f} (minima {told.least:.2f}, CPU {told.cpu:.2f}) of {base}, target {target.most}"
+                found.append(f"{where} takes {words}")
     return [*found, *_memory(figures), *_growth(figures)]
 
 

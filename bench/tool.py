@@ -77,8 +77,7 @@ class Tool:
         return list(self.argv)
 
     def git(self, root: Path, *words: str) -> str:
-        command = ["git", *words]
-        return subprocess.run(command, cwd=root, env=dict(self.env), check=True, stdout=subprocess.PIPE, text=True).stdout
+        return subprocess.check_output(["git", *words], cwd=root, env=dict(self.env), text=True)
 
 
 def remove(place: Path) -> None:

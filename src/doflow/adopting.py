@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doflow import judge, keys, ledger, sections
+from doflow import findings, judge, keys, ledger, sections
 from doflow.errors import UsageError
 from doflow.lock import Artifact, Record
 from doflow.model import Step
@@ -24,8 +24,15 @@ def take(world: World, name: str, why: str, commit: bool = True) -> tuple[str, .
     _phases(step, world)
     world.ledger.add("adopted", step=name, files=list(paths), message=why)
     if commit:
-        commit_lock(world, f"Keep {name} as it is: {', '.join(step.makes) or why}", paths, name)
+        also = report(step, world)
+        commit_lock(world, f"Keep {name} as it is: {', '.join(step.makes) or why}", (*paths, *also), name)
     return paths
+
+
+def report(step: Step, world: World) -> tuple[str, ...]:
+    """What a review has written down so far; a person may take it as it is, with all that is still open in it."""
+    path = findings.file(world.run.dir, step.id) if step.kind == "review" else ""
+    return (path,) if path and world.digest(path) else ()
 
 
 def unknown(world: World, paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -50,7 +57,9 @@ def _record(step: Step, world: World) -> Record:
 
 
 def _marker(step: Step, world: World) -> str:
-    """Where a routing step leads: as its artifact says, else as its agent said."""
+    """Where a routing step leads: as its artifact says, else as its agent said. A review passes with what is open."""
+    if step.kind == "review":
+        return "CONDITIONAL adopted"
     wanted = tuple(route.when for route in step.routes)
     texts = (world.place.text(world.path(said)) or "" for said in step.makes)
     found = next((said for text in texts if (said := sections.marker(text, wanted))), "") if wanted else ""

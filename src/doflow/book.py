@@ -86,6 +86,8 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
         for told in (book.begun, book.returned, book.intents):
             told.pop(name, None)
         _finished(book, name, entry, alone)
+    if event == "reset":
+        book.reviews.pop(name, None)
     if event == "reset" and name in book.loose:
         book.steps.pop(name, None)
         book.loose.discard(name)

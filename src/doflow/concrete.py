@@ -24,7 +24,7 @@ def step(found: Step, params: Mapping[str, str]) -> Step:
     paths = (*found.makes, *(found.writes or ()), found.phases, *found.phases_or, *(read.path for read in (*found.reads, *found.needs)))
     if not any("{" in path for path in paths):
         return found
-    given = {**params, **dict(found.params)}
+    given = {**params, **{name: substitute(value, params) for name, value in found.params}}
     return replace(
         found,
         makes=tuple(_path(path, given, found) for path in found.makes),

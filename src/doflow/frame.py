@@ -23,7 +23,7 @@ Produce = Callable[[Job, World, int], Outcome]
 
 def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
     """Do a job, or finish what an earlier process began of it."""
-    entry = _kept(job, world)
+    entry = kept(job, world)
     if entry is not None:
         outcome = _resumed(job, world, fence, entry)
     else:
@@ -46,7 +46,7 @@ def changed_files(job: Job, world: World, fence: Fence) -> dict[str, str]:
     return {path: world.digest(path) for path in job.makes}
 
 
-def _kept(job: Job, world: World) -> Mapping[str, Any] | None:
+def kept(job: Job, world: World) -> Mapping[str, Any] | None:
     """What an agent had returned before a crash, if all of it is still there, byte by byte."""
     entry = world.book.returned.get(job.name)
     if entry is None or entry.get("key") != job.key.key:

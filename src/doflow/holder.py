@@ -20,6 +20,7 @@ class Holder:
         self._root = root
         self._command = command
         self._fd = -1
+        self._signed = False
         self.left = 0.0
 
     def take(self) -> None:
@@ -41,11 +42,13 @@ class Holder:
 
         words = {"pid": os.getpid(), "since": ledger.now(), "command": self._command}
         files.write(str(self._root / ".doflow" / "holder.json"), (json.dumps(words) + "\n").encode())
+        self._signed = True
 
     def release(self) -> None:
         if self._fd >= 0:
-            with suppress(OSError):  # only words; the lock itself goes with its descriptor
-                (self._root / ".doflow" / "holder.json").unlink()
+            if self._signed:
+                with suppress(OSError):  # only words; the lock itself goes with its descriptor
+                    (self._root / ".doflow" / "holder.json").unlink()
             os.close(self._fd)
             self._fd = -1
 

@@ -130,7 +130,11 @@ def _scope(world: World, name: str, entry: Mapping[str, Any]) -> Scope | None:
     everything = step.writes is None and (phase is not None or step.kind == "shell")
     writes = None if everything else tuple(step.writes or ())
     makes = () if phase else tuple(world.path(said) for said in step.makes)
-    return Scope(Job(step, Key("", {}, {}), makes, writes, phase), world)
+    mends: frozenset[str] = frozenset()
+    if phase and step.kind == "review":  # a fixer: it may change what is reviewed
+        mends = frozenset(path for read in step.reads for path in world.place.expand(read.path))
+        writes = None if world.reviews_code(step) else tuple(f"/{path}" for path in mends)
+    return Scope(Job(step, Key("", {}, {}), makes, writes, phase, mends=mends), world)
 
 
 def _unwatched(world: World, fence: Fence, name: str, entry: Mapping[str, Any]) -> list[str]:

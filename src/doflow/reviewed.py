@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from doflow import findings, keys
+from doflow.findings import Finding
+from doflow.job import Job
 from doflow.model import Step
 from doflow.reviewing import Progress
+from doflow.sections import Phase
 from doflow.world import World
 
 
@@ -33,6 +39,28 @@ def changed(now: Progress, world: World) -> str:
     from doflow.repo import history
 
     return history.patch(world.git, now.fix) if now.fix else ""
+
+
+def fixing(step: Step, now: Progress, blocking: Sequence[Finding]) -> Job:
+    """The fixer's job in this round; its key says which findings of which material."""
+    listed = findings.lines(blocking)
+    title = f"{len(blocking)} finding{'s' if len(blocking) > 1 else ''} of round {now.round}"
+    key = keys.Key(keys.short([now.of, listed], 64), {"findings": keys.short(listed)}, {})
+    fixer = replace(step, agent=step.fixer or step.agent, prompt=None)
+    return Job(fixer, key, phase=Phase(f"fix{now.round}", title, listed, 0), subject=f"{step.id}: {title}")
+
+
+def is_mended(fixing: Job, world: World) -> bool:
+    """The fixer's work is recorded, if not yet as the end of a round."""
+    record = world.book.steps.get(fixing.name)
+    return record is not None and record.key == fixing.key.key
+
+
+def commit_of(fixing: Job, world: World) -> str:
+    from doflow.repo import history
+
+    found = history.history(world.git, world.run.name)
+    return next((entry["id"] for entry in found if entry.get("Doflow-Key") == fixing.key.key), "")
 
 
 def mendable(step: Step, world: World) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 from doflow import advice, ledger, lock, outlook
 from doflow.errors import DoflowError
 from doflow.lock import Lock
+from doflow.model import Step
 from doflow.repo import history
 from doflow.runs import Run
 from doflow.world import World
@@ -119,7 +120,7 @@ def _commits(known: Lock, world: World) -> Iterator[Finding]:
     go = advice.command(world)
     for name, record in known.steps.items():
         step = world.flow.step(name.partition(":")[0])
-        if step is None or record.by.get("agent") == "person" or not _commits_itself(name, step.makes, world):
+        if step is None or record.by.get("agent") == "person" or not _commits_itself(name, step, world):
             continue
         if name not in told:
             words = f"the lock says {name} is done, but no commit of this branch does"
@@ -134,8 +135,11 @@ def _commits(known: Lock, world: World) -> Iterator[Finding]:
             yield Finding(world.run.name, "commit", words, f"git cherry-pick {commit[:12]}   or   doflow reset {name}")
 
 
-def _commits_itself(name: str, makes: tuple[str, ...], world: World) -> bool:
-    return ":" in name or (bool(makes) and world.settings.commit_artifacts)
+def _commits_itself(name: str, step: Step, world: World) -> bool:
+    """A phase always; a step or an item where it makes files; a `foreach` as a whole never."""
+    if ":" in name and not step.foreach:
+        return True
+    return bool(step.makes) and world.settings.commit_artifacts and (":" in name or not step.foreach)
 
 
 def _trailers(world: World) -> dict[str, list[str]]:

@@ -256,6 +256,7 @@ class World:
         """Forget that a step or a phase is done; what is known of its artifacts stays."""
         with self.guard:
             self.book.steps.pop(name, None)
+            self.book.reviews.pop(name, None)
             self.book.loose.discard(name)
             self._order = None
 

@@ -64,6 +64,9 @@ def status(project: Project) -> tuple[str, object]:
 
 
 def clean_tree(project: Project) -> bool:
+    """Nothing is left uncommitted, and all records agree."""
+    told = project.doflow("verify")
+    assert told.returncode == 0, told.stdout
     return project.git("status", "--porcelain") == ""
 
 
@@ -515,6 +518,7 @@ def test_reset_forgets_phases_from_a_phase_on(project):
 
     project.agent("put('house.py', 'again\\n')")
     assert (project.doit("tiny").returncode, project.calls()) == (0, ["implement:2"])
+    assert clean_tree(project)
 
 
 def test_reset_twice_says_that_there_is_nothing_left(gated):
@@ -589,4 +593,55 @@ def test_a_decision_sees_the_parameters_that_the_run_was_started_with(project):
     assert (project.doit("tone").returncode, project.calls()) == (0, ["write", "send"])
     assert "Send, dry" in project.prompts()[-1]
     (project.root / ".doflow/stamps/tone").unlink()
-    assert (project.doit("tone", "--tone=wet").returncode, project.calls()[2:]) == (2, ["write"]), "another one counts"
+    assert (project.doit("tone", "--tone=wet").returncode, project.calls()[2:]) == (0, ["write", "send"])
+    assert "Send, wet" in project.prompts()[-1]
+
+
+def test_a_review_that_said_no_can_be_taken_as_it_is(project):
+    project.flow("look", """\
+        flow: look
+        steps:
+          plan: {prompt: Plan, makes: plan.md}
+          check: {kind: review, reads: [plan.md], personas: [critical], rounds: 1}
+          tasks: {prompt: Tasks, reads: [plan.md], makes: tasks.md}
+    """)
+    project.commit("A flow")
+    project.agent("""
+        if role == "persona":
+            say("ISSUE: C | it cannot work | plan.md:1\\nVERDICT: NO-GO")
+        else:
+            usual()
+    """)
+    assert project.doit("look", "--goal=x").returncode == 2
+    refused = project.doflow("reject", "check", "--note", "no")
+    assert (refused.returncode, "is a review" in refused.stderr) == (1, True)
+
+    assert project.doflow("adopt", "check").returncode == 0
+
+    assert (project.doit("look").returncode, project.calls()[-1]) == (0, "tasks")
+    assert "it cannot work" in project.prompts()[-1]
+    assert clean_tree(project)
+    project.agent("say('VERDICT: GO') if role == 'persona' else usual()")
+    project.forget_calls()
+    assert project.doflow("reset", "check", "--yes").returncode == 0
+    assert (project.doit("look").returncode, project.calls()[0]) == (0, "check persona critical")
+    assert clean_tree(project)
+
+
+def test_one_item_of_a_foreach_is_reset_or_rejected_alone(project):
+    project.flow("each", """\
+        flow: each
+        steps:
+          part: {prompt: "Write {item}", foreach: [one, two], makes: "{item}.md"}
+    """)
+    project.commit("A flow")
+    project.agent("echo()")
+    assert project.doit("each", "--goal=x").returncode == 0
+    project.forget_calls()
+
+    assert project.doflow("reset", "part:two", "--yes").returncode == 0
+    assert (project.doit("each").returncode, project.calls()) == (0, ["part:two"])
+    assert project.doflow("reject", "part:one", "--note", "shorter").returncode == 0
+    assert (project.doit("each").returncode, project.calls()) == (0, ["part:two", "part:one"])
+    assert "shorter" in project.prompts()[-1]
+    assert clean_tree(project)

@@ -214,7 +214,8 @@ def test_a_flow_that_was_rewritten_goes_on_where_it_stopped(project):
 
 
 def test_a_bad_task_list_is_handed_back_with_its_lines_and_mended(project):
-    before = 'if step == "tasks" and role != "repair": TEXTS["tasks.md"] = "# T\\n\\n## Phase 1: x\\n- [ ] T001 no brackets\\n"'
+    bad = json.dumps("# T\n\n## Phase 1: x\n- [ ] T001 no brackets\n")
+    before = f'if step == "tasks" and role != "repair": TEXTS["tasks.md"] = {bad}'
     project.agent(script.good(before))
 
     ran(project, "feature", "--goal=Make it so")

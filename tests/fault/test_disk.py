@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.support.project import PROGRAMS, Project
 
 FLOW = """\
@@ -46,7 +45,7 @@ def heavy(folder: Path, name: str = "project") -> Project:
 
 def refused(project: Project, code: int, said: str) -> None:
     assert (code, "Traceback" in said) == (1, False), said
-    assert any(words in said for words in ("disk full", "No space left", "File too large", "read-only", "Read-only", "write")), said
+    assert any(words in said for words in ("disk full", "No space left", "ead-only", "couldn't write")), said
     assert project.read("mine.txt") == "untracked\n"
 
 
@@ -87,7 +86,8 @@ def small(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("needs root, to mount a small file system")
     place = tmp_path / "small"
     place.mkdir()
-    done = subprocess.run(("mount", "-t", "tmpfs", "-o", "size=4m", "none", place), capture_output=True, text=True, check=False)
+    mount = ("mount", "-t", "tmpfs", "-o", "size=4m", "none", place)
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"cannot mount here: {done.stderr.strip()}")
     try:
@@ -144,7 +144,8 @@ def test_a_limit_on_the_size_of_files_is_told_and_the_run_goes_on_without_it(tmp
         check=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )  # fmt: skip
 
-    assert ("Traceback" in done.stdout + done.stderr, done.returncode in (0, 1)) == (False, True), done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert ("Traceback" in said, done.returncode in (0, 1)) == (False, True), said
     goes_on(project, CALLED)
 
 

@@ -10,16 +10,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from tests.support import crash
-from tests.support.project import Project
+from tests.support.project import PROGRAMS, Project
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="follows process trees in /proc")
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="follows process trees in /proc"),
+    pytest.mark.timeout(300),
+]
 
 FLOW = """\
 flow: ten
@@ -50,7 +52,8 @@ steps:
 """
 
 AGENT = """
-TASKS = "# Tasks" + "".join(f"\\n\\n## Phase {n}: Part {n}\\n\\n- [ ] [T00{n}] Write part {n} in part_{n}.py" for n in PHASES)
+PART = "\\n\\n## Phase {n}: Part {n}\\n\\n- [ ] [T00{n}] Write part {n} in part_{n}.py"
+TASKS = "# Tasks" + "".join(PART.format(n=n) for n in PHASES)
 if phase:
     put(f"src/part_{phase}.py", f"PART = {phase}\\n")
     put("app.txt", (root / "app.txt").read_text() + f"part {phase}\\n")
@@ -92,6 +95,7 @@ class Story:
         return project
 
 
+STRACE = ("strace", "-qq", "-o", "/dev/null")
 TEN = Story(FLOW, (1, 2, 3), ("ten", "--feature-dir=specs/work", "--goal=Keep it all"), edits=True)
 BRIEF = Story(SHORT, (1, 2), ("short", "--goal=Keep it all"))
 
@@ -150,10 +154,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[Story, End]:
     return ends
 
 
+def run(project: Project, argv: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv, cwd=project.root, env=project.env, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
 def run_and_die(project: Project, story: Story, kind: str, point: int) -> bool:
     """True if the run was killed at the point, False if it ended before it came to it."""
     argv = (sys.executable, crash.__file__, kind, str(point), *story.command)
-    done = subprocess.run(argv, cwd=project.root, env=project.env, capture_output=True, text=True, timeout=60, check=False)
+    done = run(project, argv)
     assert done.returncode in (0, -signal.SIGKILL), done.stdout + done.stderr
     assert crash.none_left(project.home) == {}
     return done.returncode != 0
@@ -185,7 +195,7 @@ def goes_on(project: Project, story: Story, end: End) -> None:
     assert project.state()["status"] == "completed"
 
 
-def every(story: Story, end: End, kind: str, folder: Path, points: Iterator[int] | range) -> int:
+def every(story: Story, end: End, kind: str, folder: Path, points: range) -> int:
     """Kill the story at each of the points until it ends by itself; gives how many were tried."""
     for tried, point in enumerate(points):
         project = story.project(folder / str(point))
@@ -196,26 +206,104 @@ def every(story: Story, end: End, kind: str, folder: Path, points: Iterator[int]
         except AssertionError as error:
             raise AssertionError(f"killed at {kind} {point}: {error}") from error
         shutil.rmtree(folder / str(point))
-    return len(points) if isinstance(points, range) else 0
+    return len(points)
 
 
 def test_a_run_killed_at_a_sample_of_its_records_is_finished_by_the_same_command(tmp_path, undisturbed):
-    assert every(TEN, undisturbed[TEN], "records", tmp_path, range(3, 400, 23)) >= 10
+    assert every(TEN, undisturbed[TEN], "records", tmp_path, range(3, 2000, 67)) >= 4
 
 
 def test_a_run_killed_at_a_sample_of_its_effects_is_finished_by_the_same_command(tmp_path, undisturbed):
-    assert every(BRIEF, undisturbed[BRIEF], "effects", tmp_path, range(2, 2000, 19)) >= 10
+    assert every(BRIEF, undisturbed[BRIEF], "effects", tmp_path, range(2, 4000, 43)) >= 5
+
+
+def test_a_run_killed_while_git_holds_its_locks_is_finished_by_the_same_command(tmp_path, undisturbed):
+    assert every(BRIEF, undisturbed[BRIEF], "locks", tmp_path, range(1, 100, 3)) >= 3
+
+
+def test_the_whole_tree_killed_at_a_sample_of_lines_is_finished_by_the_same_command(tmp_path, undisturbed):
+    assert every_line(TEN, undisturbed[TEN], tmp_path, range(4, 1000, 9)) >= 4
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(8))
 def test_a_run_killed_before_or_after_any_record_is_finished_by_the_same_command(part, tmp_path, undisturbed):
-    assert every(TEN, undisturbed[TEN], "records", tmp_path, range(part + 1, 2000, 8)) >= 10
+    assert every(TEN, undisturbed[TEN], "records", tmp_path, range(part + 1, 4000, 8)) >= 10
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(8))
 def test_a_run_killed_after_any_single_effect_is_finished_by_the_same_command(part, tmp_path, undisturbed):
     assert every(BRIEF, undisturbed[BRIEF], "effects", tmp_path, range(part + 1, 4000, 8)) >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", range(4))
+def test_the_whole_tree_killed_at_any_line_of_the_ledger_is_finished_by_the_same_command(part, tmp_path, undisturbed):
+    assert every_line(TEN, undisturbed[TEN], tmp_path, range(part + 1, 1000, 4)) >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("call", ["fsync", "renameat", "pwrite64", "unlink", "mkdir"])
+def test_a_run_killed_inside_a_system_call_is_finished_by_the_same_command(call, tmp_path, undisturbed):
+    if not traceable():
+        pytest.skip("needs strace, and leave to trace a process")
+    for point in range(1, 1000, 5):
+        project = BRIEF.project(tmp_path / str(point))
+        kill = f"inject={call}:signal=KILL:when={point}"
+        argv = (*STRACE, "-e", f"trace={call}", "-e", kill, str(PROGRAMS / "doit"), *BRIEF.command)
+        done = run(project, argv)
+        assert crash.none_left(project.home) == {}
+        if done.returncode == 0:
+            break
+        goes_on(project, BRIEF, undisturbed[BRIEF])
+        shutil.rmtree(tmp_path / str(point))
+
+
+def traceable() -> bool:
+    """Whether strace is here and may trace."""
+    try:
+        return subprocess.run((*STRACE, "true"), capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def every_line(story: Story, end: End, folder: Path, lines: range) -> int:
+    """Kill everything when the ledger has that many lines, until the run ends before; gives how often it was killed."""
+    for tried, line in enumerate(lines):
+        project = story.project(folder / str(line))
+        if not run_and_kill(project, story, line):
+            return tried
+        try:
+            goes_on(project, story, end)
+        except AssertionError as error:
+            raise AssertionError(f"killed at line {line}: {error}") from error
+        shutil.rmtree(folder / str(line))
+    return len(lines)
+
+
+def run_and_kill(project: Project, story: Story, line: int) -> bool:
+    """From outside: doit, its git, its nanny, its agent, all of them; False if the run ended before."""
+    argv = (str(PROGRAMS / "doit"), *story.command)
+    null = subprocess.DEVNULL
+    place = {"cwd": project.root, "env": project.env, "start_new_session": True}
+    running = subprocess.Popen(argv, stdout=null, stderr=null, **place)
+    while running.poll() is None and written(project) < line:
+        time.sleep(0.0005)
+    if running.poll() is not None:
+        return False
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    for pid in crash.alive(project.home):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert crash.none_left(project.home) == {}
+    return True
+
+
+def written(project: Project) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in project.root.glob(".doflow/runs/*/events.jsonl"))

@@ -6,13 +6,10 @@ import os
 import pty
 import select
 import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-
 from tests.support import crash
 from tests.support.project import PROGRAMS, Project, eventually
 
@@ -148,7 +145,8 @@ def test_an_interruption_does_not_wait_for_the_next_attempt(project):
     project.commit()
     project.write("mine.txt", "untracked\n")
     running = project.start("doit", "calm", "--goal=Keep calm")
-    assert eventually(lambda: any("retry" in path.read_text() for path in project.root.glob(".doflow/runs/*/events.jsonl")))
+    ledgers = ".doflow/runs/*/events.jsonl"
+    assert eventually(lambda: any("retry" in path.read_text() for path in project.root.glob(ledgers)))
 
     begun = time.monotonic()
     running.send_signal(signal.SIGINT)
@@ -162,7 +160,7 @@ def test_an_interrupted_shell_step_is_run_again(project):
     stuck = project.outside / "stuck"
     go = project.outside / "go"
     words = f"test -e {go} || {{ touch {stuck}; sleep 300; }}"
-    project.flow("calm", f"flow: calm\nabout: One command.\nsteps:\n  wait: {{kind: shell, run: [sh, -c, '{words}']}}\n")
+    project.flow("calm", f"flow: calm\nabout: One.\nsteps:\n  wait: {{kind: shell, run: [sh, -c, '{words}']}}\n")
     project.commit()
     running = project.start("doit", "calm")
     assert eventually(stuck.exists)

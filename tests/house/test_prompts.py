@@ -1,4 +1,4 @@
-"""The packaged prompts: each keeps to what the flows ask of it, its examples pass their own checks, and nothing is left out."""
+"""The packaged prompts: each says what the flows ask for, forbids what it must, and its examples pass their checks."""
 
 from __future__ import annotations
 

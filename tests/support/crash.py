@@ -2,10 +2,11 @@
 
     python crash.py KIND N doit's own arguments …
 
-KIND `records`: before and after every durable record (a line of the ledger, a file written whole, doit's memory, the
-moment a commit is ready). KIND `effects`: after every single write, sync, rename, removal, folder and git process; every
-third write is torn in the middle. N counts from 1; a run that ends before its N-th point ends as usual, and says how many there were
-in the file `points` of the folder above this process's home.
+- `records`: before and after every durable record (a line of the ledger, a file written whole, doit's memory)
+- `effects`: in the middle and at the end of every write, after every sync, rename, removal, new folder and git process
+- `locks`: while git holds its locks, in every call of it that changes a ref or the person's index
+
+N counts from 1; a run that ends before its N-th point ends as usual.
 """
 
 from __future__ import annotations
@@ -92,6 +93,42 @@ def effects(points: Points) -> None:
     points.after(state.Backend, "_commit")
 
 
+def locks(points: Points) -> None:
+    """The files that git holds while it works are made, and with them in place the process dies."""
+    from doflow.repo import git, quick
+
+    def holding(plain: Callable[..., Any], words: Callable[..., tuple[str, ...]], folder: Callable[..., str]) -> Any:
+        def wrapped(*args: Any, **given: Any) -> Any:
+            said = words(*args)
+            names = _locked(said, str(given) + str(args))
+            points.passed += bool(names)
+            if names and points.passed == points.last:
+                for name in names:
+                    path = os.path.join(folder(*args), f"{name}.lock")
+                    os.makedirs(os.path.dirname(path), exist_ok=True)
+                    with open(path, "w"):  # noqa: PTH123
+                        pass
+                os.kill(os.getpid(), signal.SIGKILL)
+            return plain(*args, **given)
+
+        return wrapped
+
+    git.Git._execute = holding(git.Git._execute, lambda self, args, *_: args, lambda self, *_: self.head.git_dir)
+    quick.attempt = holding(quick.attempt, lambda head, *args: args, lambda head, *_: head.git_dir)
+
+
+def _locked(args: tuple[str, ...], about: str) -> list[str]:
+    """What git locks for this command, by its name without `.lock`."""
+    if args[0] == "update-ref":
+        ref = next(word for word in args if word.startswith("refs/"))
+        return [ref, "HEAD"] if ref.startswith("refs/heads/") else [ref]
+    if args[0] == "symbolic-ref":
+        return ["HEAD"]
+    if args[0] in ("read-tree", "update-index") and "doflow-" not in about:
+        return ["index"]
+    return []
+
+
 def alive(home: os.PathLike[str]) -> dict[int, str]:
     """Every process that runs with this home: pid and command line. (A test's home is its own.)"""
     mark = b"HOME=" + os.fsencode(home)
@@ -127,11 +164,8 @@ def main() -> int:
     from doit.doit_cmd import DoitMain
 
     points = Points(last)
-    {"records": records, "effects": effects}[kind](points)
-    code = int(DoitMain().run(sys.argv[1:]) or 0)
-    with open(os.path.join(os.environ["HOME"], "points"), "w") as file:  # noqa: PTH123 - no more imports than needed
-        file.write(str(points.passed))
-    return code
+    {"records": records, "effects": effects, "locks": locks}[kind](points)
+    return int(DoitMain().run(sys.argv[1:]) or 0)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def adopt(args: argparse.Namespace) -> int:
         paths = adopting.take(world, step.id, "kept as it is, by a person (adopt)")
         deciding.unremember(world, (step.id,))
         deciding.closed(work, f"{step.id} is kept as it is")
-        what = ", ".join(paths) or "it makes no file"
+        what = ", ".join((*paths, *adopting.report(step, world))) or "it makes no file"
         told = f"{step.id} is done as it is: {what}\ngo on with: {deciding.onward(world)}"
         return deciding.tell(args, told, run=world.run.name, step=step.id, adopted=list(paths))
 
@@ -46,14 +46,14 @@ def _step(work: Work, said: str, anyway: bool) -> Step:
     step = deciding.named(work, said)
     if step.kind == "gate":
         raise UsageError(f"{step.id} is a gate: it makes nothing that could be kept", f"doflow approve {step.id}")
-    if not step.makes and not anyway:
+    if not step.makes and not anyway and not adopting.report(step, work.world):
         hint = f"doflow adopt {step.id} --anyway   counts it as done"
         raise UsageError(f"{step.id} makes no file, so there is nothing to look at", hint)
     return step
 
 
 def _settled(step: Step, world: World) -> bool:
-    lines = [line for line in outlook.of(world) if line.step == step.id and line.role in ("step", "phase", "phases")]
+    lines = [line for line in outlook.of(world) if step.id in (line.step, line.name) and line.role in outlook.WORK]
     return bool(lines) and not any(line.reasons or line.edited for line in lines)
 
 

@@ -14,6 +14,7 @@ ABOUT = "say no to a step's result, with a note: the next run lets its agent rev
 EXAMPLES = """\
   doflow reject plan --note "too much at once: leave the mobile app out"
 """
+_NOTELESS = {"implement": "is done in phases", "shell": "is done by a command", "review": "is a review"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,8 +52,8 @@ def _step(work: Work, said: str, note: str) -> Step:
         makers = [other.id for other in world.flow.steps if {*other.makes} & {read.path for read in step.reads}]
         hint = f'doflow reject {makers[-1] if makers else "STEP"} --note "{note}"'
         raise UsageError(f"{step.id} only asks; reject the step that made what it shows", hint)
-    if step.kind in ("implement", "shell"):
-        who = "is done in phases" if step.kind == "implement" else "is done by a command"
+    if step.kind in _NOTELESS:
+        who = _NOTELESS[step.kind]
         hint = f"edit what it reads and run again, or do it anew: {deciding.onward(world)} --force={step.id}"
         raise UsageError(f"{step.id} {who}, which reads no note", hint)
     if not any(world.digest(world.path(made)) for made in step.makes):

@@ -21,7 +21,7 @@ EXAMPLES = """\
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    about = "the step, or one phase and those after it (implement:2); default: the whole run"
+    about = "the step, a phase and those after it (implement:2), an item of a foreach; default: the whole run"
     parser.add_argument("step", nargs="?", default="", metavar="STEP", help=about)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     deciding.options(parser)
@@ -58,10 +58,17 @@ def _meant(work: Work, said: str) -> tuple[Step | None, str]:
     name, _, phase = bare.partition(":")
     step = deciding.named(work, name)
     if phase:
-        known = [found.number for found, _ in judge.phase_keys(step, work.world)] if step.kind == "implement" else []
+        known = _parts(step, work.world)
         if phase not in known and f"{step.id}:{phase}" not in work.world.book.steps:
-            raise UsageError(f"{step.id} has no phase {phase} (it has: {', '.join(known) or 'none'})", "doflow status")
+            raise UsageError(f"{step.id} has no part {phase} (it has: {', '.join(known) or 'none'})", "doflow status")
     return step, phase
+
+
+def _parts(step: Step, world: World) -> list[str]:
+    """The phases or the items of a step, in their order."""
+    if step.foreach:
+        return [item.id.partition(":")[2] for item in world.items(step)]
+    return [found.number for found, _ in judge.phase_keys(step, world)] if step.kind == "implement" else []
 
 
 def _following(name: str, world: World) -> tuple[str, ...]:
@@ -79,8 +86,9 @@ def _names(steps: tuple[str, ...], first: Step | None, phase: str, world: World)
     known = dict.fromkeys((*book.steps, *book.returned, *book.begun))
     spared: set[str] = set()
     if first is not None and phase:
-        numbers = [found.number for found, _ in judge.phase_keys(first, world)]
-        spared = {f"{first.id}:{number}" for number in numbers[: numbers.index(phase) if phase in numbers else None]}
+        parts = _parts(first, world)
+        before = parts[: parts.index(phase)] if phase in parts else parts
+        spared = {f"{first.id}:{part}" for part in (parts if first.foreach else before) if part != phase}
     return tuple(name for name in known if name.partition(":")[0] in steps and name not in spared)
 
 

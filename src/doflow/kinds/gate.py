@@ -16,7 +16,7 @@ def approved(step: Step, world: World) -> bool:
 
 def shown(step: Step, world: World) -> str:
     """The digest of what the person is asked about: a yes to something else does not count."""
-    paths = [path for said in step.makes for path in world.place.expand(said)]
+    paths = [path for said in _made(step, world) for path in world.place.expand(said)]
     paths += [path for read in step.reads for path in world.place.expand(read.path)] if step.kind == "gate" else []
     return keys.short([[path, world.digest(path)] for path in paths])
 
@@ -24,7 +24,7 @@ def shown(step: Step, world: World) -> str:
 def ask(step: Step, world: World) -> Outcome:
     if approved(step, world):
         return Outcome(Status.DONE)
-    paths = ", ".join(f"{world.run.dir}/{said}" for said in step.makes)
+    paths = ", ".join(world.path(said) for said in _made(step, world))
     question = plan.gate_text(step, world.settings)
     reason = f"{question} ({paths})" if paths else question
     hint = f"doflow approve {step.id}   or   doflow reject {step.id} --note '…'   then: doit {world.flow.name}"
@@ -32,9 +32,15 @@ def ask(step: Step, world: World) -> Outcome:
     return Outcome(Status.PAUSED, reason, hint)
 
 
+def _made(step: Step, world: World) -> tuple[str, ...]:
+    """What a step makes; of one that is done once per item what every item makes."""
+    parts = world.items(step) if step.foreach else (step,)
+    return tuple(said for part in parts for said in part.makes)
+
+
 def open_questions(step: Step, world: World) -> tuple[tuple[str, str], ...]:
     """The questions left in the step's artifacts, each with its file."""
-    paths = [world.path(said) for said in step.makes]
+    paths = [world.path(said) for said in _made(step, world)]
     return tuple((path, words) for path in paths for words in sections.questions(world.place.text(path) or ""))
 
 

@@ -18,7 +18,6 @@ from doflow.kinds import review_command
 from doflow.lock import Artifact
 from doflow.model import Outcome, Status, Step
 from doflow.reviewing import Progress
-from doflow.sections import Phase
 from doflow.settle import settle
 from doflow.world import World
 
@@ -51,9 +50,10 @@ def _missing(job: Job, world: World) -> Outcome | None:
 def _rounds(job: Job, world: World, fence: Fence) -> Outcome:
     step = job.step
     depth, most = reviewed.depth(step, world)
-    now = reviewing.replay(step.id, world.book.reviews.get(step.id, []), reviewed.material(step, world))
-    if now is None:
-        now = Progress(1, reviewed.material(step, world))
+    now = reviewing.replay(step.id, world.book.reviews.get(step.id, []))
+    here = reviewed.material(step, world)
+    if now is None or (now.of != here and not _mended(job, now, world)):
+        now = Progress(1, here)
         _hear(world, "review_started", step=step.id, of=now.of, depth=depth)
     while True:
         now, trouble = _round(job, now, world, fence)
@@ -89,7 +89,8 @@ def _round(job: Job, now: Progress, world: World, fence: Fence) -> tuple[Progres
         fence.enter(job)
     try:
         with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
-            results = list(pool.map(lambda name: _ask(job, now, name, world), waiting))
+            limit: list[Outcome] = []  # once one is limited, nobody else is called
+            results = list(pool.map(lambda name: _ask(job, now, name, world, limit), waiting))
         with world.guard:
             strays = fence.look(job)[1]
     finally:
@@ -104,12 +105,14 @@ def _round(job: Job, now: Progress, world: World, fence: Fence) -> tuple[Progres
     return heard, _worst([outcome for answer, outcome in results if answer is None])
 
 
-def _ask(job: Job, now: Progress, persona: str, world: World) -> tuple[Answer | None, Outcome]:
+def _ask(job: Job, now: Progress, persona: str, world: World, limit: list[Outcome]) -> tuple[Answer | None, Outcome]:
     """One persona, asked once more if it fails or gives no verdict."""
     outcome = Outcome(Status.CANCELLED, "interrupted")
     for attempt in (1, 2):
         if process.stopping():
             return None, Outcome(Status.CANCELLED, "interrupted")
+        if limit:
+            return None, limit[0]
         outcome = _call(job, now, persona, world, attempt)
         if outcome.ok:
             answer = findings.read(persona, outcome.text)
@@ -120,6 +123,7 @@ def _ask(job: Job, now: Progress, persona: str, world: World) -> tuple[Answer | 
             hint = f"it must end with `VERDICT: GO`, `CONDITIONAL` or `NO-GO`; doflow logs {job.step.id} shows what it said"
             outcome = Outcome(Status.FAILED, f"{persona} gave no verdict in round {now.round} of {job.name}", hint)
         elif outcome.status in (Status.RATE_LIMITED, Status.CANCELLED, Status.AUTH):
+            limit += [outcome] if outcome.status is Status.RATE_LIMITED else []
             break
     return None, outcome
 
@@ -136,8 +140,9 @@ def _call(job: Job, now: Progress, persona: str, world: World, attempt: int) -> 
 def preview(job: Job, persona: str, world: World) -> str:
     """What this persona (else the first) would be told if the review went on now."""
     step = job.step
-    now = reviewing.replay(step.id, world.book.reviews.get(step.id, []), reviewed.material(step, world))
-    return _prompt(job, now or Progress(1, ""), persona or step.personas[0], world)
+    now = reviewing.replay(step.id, world.book.reviews.get(step.id, []))
+    now = now if now and now.of == reviewed.material(step, world) else Progress(1, "")
+    return _prompt(job, now, persona or step.personas[0], world)
 
 
 def _prompt(job: Job, now: Progress, persona: str, world: World) -> str:
@@ -155,15 +160,12 @@ def _prompt(job: Job, now: Progress, persona: str, world: World) -> str:
 def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, fence: Fence) -> Outcome:
     """One call of the fixer, which may change what is reviewed; its changes become a commit. `text` = its id."""
     step = job.step
-    name = f"fix{now.round}"
     listed = findings.lines(blocking)
-    phase = Phase(name, f"{len(blocking)} findings of round {now.round}", listed, 0)
-    key = keys.Key(keys.short([now.of, listed], 64), {"findings": keys.short(listed)}, {})
     mine = reviewed.mendable(step, world)
     writes = None if world.reviews_code(step) else tuple(f"/{path}" for path in mine)
-    fixer = replace(step, agent=step.fixer or step.agent, prompt=None)
-    subject = f"{step.id}: {len(blocking)} findings of round {now.round}"
-    work = Job(fixer, key, (), writes, phase, subject=subject, mends=frozenset(mine))
+    work = replace(reviewed.fixing(step, now, blocking), writes=writes, mends=frozenset(mine))
+    if now.of != reviewed.material(step, world) and reviewed.is_mended(work, world):
+        return Outcome(Status.DONE, text=reviewed.commit_of(work, world))
 
     def produce(job: Job, world: World, attempt: int) -> Outcome:
         ask = calling.asked(job, world, calling.profile_for(job, world), attempt, "fixer", "")
@@ -174,6 +176,12 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, f
     return replace(outcome, text=world.last_commit) if outcome.ok else outcome
 
 
+def _mended(job: Job, now: Progress, world: World) -> bool:
+    """The material differs only because the fixer was through with it when an earlier process was killed."""
+    work = reviewed.fixing(job.step, now, findings.blocking(reviewing.merged(job.step.id, now)))
+    return reviewed.is_mended(work, world) or frame.kept(work, world) is not None
+
+
 def _verdict(step: Step, world: World, verdict: str, found: tuple[Finding, ...], rounds: int) -> Outcome:
     """GO and CONDITIONAL end the review; NO-GO pauses it until what is reviewed changes."""
     open_ = findings.blocking(found)
@@ -182,10 +190,10 @@ def _verdict(step: Step, world: World, verdict: str, found: tuple[Finding, ...],
         return Outcome(Status.DONE, marker=f"{verdict} {conditions}".strip())
     path = findings.file(world.run.dir, step.id)
     worst = "".join(f"\n    {line[2:]}" for line in findings.lines(open_).splitlines())
-    hint = (
-        f"edit what is reviewed and run doit {world.flow.name} again, or take it as it is: doflow adopt {step.id}"
-    )
-    return Outcome(Status.PAUSED, f"NO-GO after {rounds} rounds, see {path}:{worst}", hint)
+    edit = "edit and commit the code" if world.reviews_code(step) else "edit what is reviewed"
+    hint = f"{edit} and run doit {world.flow.name} again, or take it as it is: doflow adopt {step.id}"
+    many = f"{rounds} round{'s' if rounds > 1 else ''}"
+    return Outcome(Status.PAUSED, f"NO-GO after {many}, see {path}:{worst}", hint)
 
 
 def _done(step: Step, world: World, outcome: Outcome) -> Outcome:
@@ -193,6 +201,9 @@ def _done(step: Step, world: World, outcome: Outcome) -> Outcome:
     path = findings.file(world.run.dir, step.id)
     makes = (path,) if world.digest(path) else ()
     job = Job(step, world.key(step), makes, (), subject=f"{step.id}: {outcome.marker.split(' ')[0]}")
+    if makes:  # until its commit is there the review is not done, whatever the lock on disk says
+        entry = world.ledger.add("returned", step=step.id, key=job.key.key, files={path: world.digest(path)})
+        world.book.returned[step.id] = entry
     return settle(job, world, outcome)
 
 
@@ -206,8 +217,8 @@ def _write(step: Step, world: World, verdict: str, rounds: int, depth: str, foun
 
 def _worst(outcomes: list[Outcome]) -> Outcome | None:
     rank = (Status.CANCELLED, Status.AUTH, Status.REFUSED, Status.FAILED, Status.TIMEOUT, Status.RATE_LIMITED)
-    known = [found for found in outcomes if found.status in rank]
-    return min(known, key=lambda found: rank.index(found.status)) if known else None
+    order = {status: place for place, status in enumerate(rank)}
+    return min(outcomes, key=lambda found: order.get(found.status, len(rank)), default=None)
 
 
 def _hear(world: World, event: str, **data: object) -> None:

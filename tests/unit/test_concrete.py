@@ -1,0 +1,80 @@
+"""A step made concrete: parameters in its paths, one step per item."""
+
+from __future__ import annotations
+
+import pytest
+
+from doflow import concrete
+from doflow.errors import DoflowError
+from doflow.model import Flow, Prompt, Read, Step
+
+EACH = Step("part", prompt=Prompt("Write {item}."), makes=("parts/{item}.md",), foreach=("Alpha", "beta"))
+FILED = Step("part", makes=("{item_name}.md",), reads=(Read("in/{index}.md"),), foreach="items.yaml")
+
+
+def test_parameters_stand_in_every_path_of_every_step():
+    step = Step("one", makes=("{topic}.md",), reads=(Read("/docs/{topic}/*.md"),), needs=(Read("{topic}/x"),),
+                writes=("/src/{topic}/**",), phases="{topic}-tasks.md", phases_or=("{topic}2.md",))  # fmt: skip
+
+    made = concrete.flow(Flow("f", steps=(step, Step("two"))), {"topic": "keys"}).steps
+
+    assert (made[0].makes, made[0].reads[0].path, made[0].needs[0].path) == (("keys.md",), "/docs/keys/*.md", "keys/x")
+    assert (made[0].writes, made[0].phases, made[0].phases_or) == (("/src/keys/**",), "keys-tasks.md", ("keys2.md",))
+    assert made[1] == Step("two")
+
+
+def test_a_steps_own_parameters_come_before_the_runs_and_may_be_made_of_them():
+    step = Step("one", makes=("{topic}-{goal}.md",), params=(("topic", "{area}-keys"),))
+
+    assert concrete.step(step, {"topic": "no", "area": "web", "goal": "g"}).makes == ("web-keys-g.md",)
+
+
+@pytest.mark.parametrize("value", ["../out", "a/../../b", "a\nb"])
+def test_a_value_cannot_lead_a_path_out_of_its_place(value):
+    with pytest.raises(DoflowError, match="leaves its place"):
+        concrete.step(Step("one", makes=("{topic}/x.md",)), {"topic": value})
+
+
+def test_a_list_in_the_flow_gives_a_step_per_item_in_its_order():
+    made = concrete.items(EACH, None, "")
+
+    assert [(step.id, step.makes) for step in made] == [("part:alpha", ("parts/Alpha.md",)), ("part:beta", ("parts/beta.md",))]
+    assert [dict(step.params) for step in made] == [{"index": "1", "item": "Alpha"}, {"index": "2", "item": "beta"}]
+    assert all(step.foreach == () for step in made)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["- {name: a, size: 1}\n- {name: b}\n", "parts:\n  - {name: a, size: 1}\n  - {name: b}\n", '[{"name": "a", "size": 1}, {"name": "b"}]'],
+    ids=["list", "one key", "json"],
+)
+def test_a_file_gives_a_step_per_item_with_its_words(text):
+    made = concrete.items(FILED, text, "items.yaml")
+
+    assert [(step.id, step.makes, step.reads[0].path) for step in made] == [
+        ("part:a", ("a.md",), "in/1.md"),
+        ("part:b", ("b.md",), "in/2.md"),
+    ]
+    words = dict(made[0].params)
+    assert (words["item_name"], words["item_size"], words["item"]) == ("a", "1", '{"name": "a", "size": 1}')
+
+
+def test_items_that_would_have_one_name_are_told_apart():
+    step = Step("part", makes=("{index}.md",), foreach=("A b", "a/B", "!!"))
+
+    assert [found.id for found in concrete.items(step, None, "")] == ["part:a-b", "part:a-b-2", "part:3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(None, "does not exist"), ("just words", "no list"), ("a: 1\nb: 2\n", "no list"), ("- [", "items.yaml")],
+    ids=["none", "words", "mapping", "broken"],
+)
+def test_a_file_that_holds_no_items_is_refused_by_name(text, words):
+    with pytest.raises(DoflowError, match=words):
+        concrete.items(FILED, text, "specs/001/items.yaml")
+
+
+def test_an_item_cannot_write_outside_of_the_runs_folder():
+    with pytest.raises(DoflowError, match="leaves its place"):
+        concrete.items(Step("part", makes=("{item}.md",), foreach=("../../etc",)), None, "")
