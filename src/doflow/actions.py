@@ -74,6 +74,15 @@ def refuse(session: Session, words: str) -> Stop:
     return Stop(Outcome(Status.FAILED, words))
 
 
+def broken(session: Session, work: Work, error: DoflowError) -> object:
+    """A task that could not even be made."""
+
+    def run() -> Outcome:
+        raise error
+
+    return _plain(session, work, run)
+
+
 def _guarded(session: Session, work: Work, alone: bool, run: Callable[[], Outcome]) -> object:
     if not session.executing:
         return Stop(Outcome(Status.FAILED, "doflow is not installed in the environment that doit runs in", "pip install doflow"))

@@ -6,10 +6,12 @@ What is in such a group is known only when the file that lists it is there. Know
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from doit.task import DelayedLoader, Task
 
+from doflow.errors import DoflowError
 from doflow.flowtask import FlowTask, Fresh, ahead
 from doflow.session import Session, Work
 
@@ -35,7 +37,12 @@ def fill(session: Session, work: Work, node: Node, common: Any, waits: Any) -> I
 
     def real() -> Iterator[Task]:
         before, names = list(waits["task_dep"]), []
-        for member in _members(session, work, node, looking=False):
+        try:
+            members = list(_members(session, work, node, looking=False))
+        except DoflowError as error:
+            yield _unreadable(session, work, node, common, waits, error)
+            return
+        for member in members:
             known = {**common, "subtask_of": node.name, "doc": member.doc}
             yield Task(member.name, [member.act], uptodate=[Fresh(member.judge)], task_dep=before, **known)
             names.append(member.name)
@@ -50,9 +57,22 @@ def fill(session: Session, work: Work, node: Node, common: Any, waits: Any) -> I
     group = FlowTask(node.name, None, loader=loader, **about, **waits)
     group.ahead = ahead(work, node)
     yield group
-    for member in _members(session, work, node, looking=True):
+    known: list[Member] = []
+    with suppress(DoflowError):  # a file that cannot be read is told when its turn comes: it may be made anew before
+        known = list(_members(session, work, node, looking=True))
+    for member in known:
         yield Task(member.name, None, loader=loader, subtask_of=node.name, doc=member.doc,
                    task_dep=list(waits["task_dep"]))  # fmt: skip
+
+
+def _unreadable(session: Session, work: Work, node: Node, common: Any, waits: Any, error: DoflowError) -> Task:
+    """What the group is filled from cannot be read: a task that says so, as any step does that fails."""
+    from doflow import actions
+
+    def fail() -> object:
+        return actions.broken(session, work, error)
+
+    return Task(node.name, [fail], task_dep=list(waits["task_dep"]), **common)
 
 
 def _members(session: Session, work: Work, node: Node, looking: bool) -> Iterator[Member]:

@@ -90,6 +90,8 @@ def of_step(
     if voices := [voice.text for voice in step.voices if packaged or not voice.packaged]:
         parts["voices"] = short(voices)
     reads, missing = read_digests(step.reads, place)
+    own = {place.path(said) for said in step.makes}  # a glob may find what the step itself makes: no input of its own
+    reads = {path: digest for path, digest in reads.items() if path not in own}
     return Key(join(parts, reads), parts, reads, missing)
 
 

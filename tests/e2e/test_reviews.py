@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -230,13 +231,14 @@ def test_when_all_personas_fail_it_is_an_error(work):
 def test_a_rate_limit_in_the_middle_is_told_and_only_who_has_not_answered_is_asked_again(work):
     work.flow("work", FLOW.replace("[ann, bob]", "[ann, bob, cid, dan, eve, fay]"))
     work.commit("Six of them")
-    limit = "if persona == 'bob':\n    say('RESUME-AT: 2099-01-01T00:00:00Z')\n    stop(75)\nif persona: time.sleep(1)\n"
+    at = (datetime.now(UTC) + timedelta(hours=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    limit = f"if persona == 'bob':\n    say('RESUME-AT: {at}')\n    stop(75)\nif persona: time.sleep(1)\n"
     work.agent(script(before=limit))
 
     ran(work, code=3)
 
     state = work.state()
-    assert (state["status"], state["resumeAt"]) == ("rate-limited", "2099-01-01T00:00:00Z")
+    assert (state["status"], state["resumeAt"]) == ("rate-limited", at)
     assert sorted(work.calls()[1:]) == [f"check persona {name}" for name in ("ann", "bob", "cid", "dan")], (
         "a rate limit stops every other dispatch"
     )
@@ -452,7 +454,7 @@ def half(project: Project) -> bool:
         (2, 2, "paused", "paused", "NO-GO"),
         (3, 3, "rate-limited", "rate_limited", "rate limited"),
         (4, 1, "failed", "error", "4"),
-        (127, 1, "failed", "error", "127"),
+        (127, 1, "failed", "error", "review.sh"),
         (255, 1, "failed", "error", "255"),
     ],
 )

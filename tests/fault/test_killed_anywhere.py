@@ -259,6 +259,7 @@ def test_a_run_killed_inside_a_system_call_is_finished_by_the_same_command(call,
         done = run(project, argv)
         assert crash.none_left(project.home) == {}
         if done.returncode == 0:
+            assert point > 1, "it was never killed"
             break
         goes_on(project, BRIEF, undisturbed[BRIEF])
         shutil.rmtree(tmp_path / str(point))

@@ -1,0 +1,202 @@
+"""One sub-task per item: of a list in the flow, of a file that a step makes; in parallel, each fresh or stale by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.project import Project
+
+LISTED = """
+    flow: work
+    defaults: {retry: {attempts: 0}}
+    steps:
+      part: {prompt: "Write about {item}.", foreach: [alpha, beta, gamma], makes: "parts/{item}.md"}
+      sum: {prompt: Sum it up., reads: ["parts/*.md"], makes: sum.md}
+"""
+FILED = """
+    flow: work
+    defaults: {retry: {attempts: 0}}
+    steps:
+      list: {prompt: List the parts., makes: parts.yaml}
+      part: {prompt: "Write about {item_name}, {item_size} lines.", foreach: parts.yaml, makes: "{item_name}.md"}
+      sum: {prompt: Sum it up., reads: ["*.md"], makes: sum.md}
+"""
+LIST = "parts:\\n  - {name: one, size: 1}\\n  - {name: two, size: 2}\\n"
+FILES = f'make("{LIST}") if step == "list" else usual()'
+
+
+def ran(project: Project, *words: str, code: int = 0) -> str:
+    done = project.doit(*words)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def begun(project: Project, flow: str) -> Project:
+    project.flow("work", flow)
+    project.commit("A flow")
+    return project
+
+
+def test_items_of_a_list_run_side_by_side_and_each_is_its_own_task(project, tmp_path):
+    work = begun(project, LISTED)
+    work.agent("""
+        if step.startswith("part"):
+            deadline = time.monotonic() + 20  # two of them must be at work at once, or this never ends well
+            (outside / step.replace(":", "-")).touch()
+            while len(list(outside.glob("part-*"))) < 2 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            if time.monotonic() >= deadline: stop(9)
+        usual()
+    """)
+
+    ran(work, "-n", "2", "work", "--goal=x")
+
+    assert sorted(work.calls()) == ["part:alpha", "part:beta", "part:gamma", "sum"]
+    assert work.calls()[-1] == "sum"
+    told = {line: text for line, text in zip(work.calls(), work.prompts(), strict=True)}
+    assert "Write about alpha." in told["part:alpha"] and "parts/beta.md" in told["part:beta"]
+    state = work.state()
+    assert (state["status"], state["completed"], state["implement_phases_completed"]) == ("completed", ["part", "sum"], [])
+    assert work.git("status", "--porcelain") == ""
+    listed = ran(work, "list", "--all")
+    assert all(f"work:part:{name}" in listed for name in ("alpha", "beta", "gamma"))
+
+    calls = work.calls()
+    ran(work, "work")
+    clone = tmp_path / "clone"
+    work.git("clone", "-q", str(work.root), str(clone))
+    done = work.doit("-n", "2", "work", "--goal=x", cwd=clone)
+    assert (done.returncode, work.calls()) == (0, calls), done.stdout + done.stderr
+
+
+def test_an_item_that_fails_is_the_only_one_that_is_done_again(project):
+    work = begun(project, LISTED)
+    work.agent('stop(9) if step == "part:beta" else usual()')
+
+    ran(work, "--continue", "work", "--goal=x", code=1)
+
+    assert (work.state()["status"], work.state()["completed"]) == ("failed", [])
+    assert sorted(work.calls()) == ["part:alpha", "part:beta", "part:gamma"]
+    work.forget_calls()
+    work.agent("usual()")
+    ran(work, "work")
+    assert (work.calls(), work.state()["completed"]) == (["part:beta", "sum"], ["part", "sum"])
+
+
+def test_items_of_a_file_are_known_when_it_is_made_and_a_changed_or_new_one_runs_alone(project):
+    work = begun(project, FILED)
+    work.agent(FILES)
+
+    ran(work, "-n", "2", "work", "--goal=x")
+
+    assert sorted(work.calls()[1:3]) == ["part:one", "part:two"]
+    assert (work.calls()[0], work.calls()[3:]) == ("list", ["sum"])
+    assert "Write about two, 2 lines." in work.prompts()[work.calls().index("part:two")]
+
+    parts = work.run_dir() / "parts.yaml"
+    work.forget_calls()
+    parts.write_text(parts.read_text().replace("size: 2", "size: 7"))
+    ran(work, "work")
+    assert work.calls() == ["part:two"], "the same bytes again: nothing below runs"
+    assert "7 lines" in work.prompts()[0] and "Revise" in work.prompts()[0]
+
+    work.forget_calls()
+    parts.write_text(parts.read_text() + "  - {name: three, size: 3}\n")
+    ran(work, "work")
+    assert work.calls() == ["part:three", "sum"]
+    assert work.git("status", "--porcelain") == ""
+
+    work.forget_calls()
+    parts.write_text(parts.read_text().replace("  - {name: one, size: 1}\n", ""))
+    ran(work, "work")
+    assert work.calls() == [], "an item that is gone asks for nothing; the others did not change"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("no list at all", "holds no list of items"), ("- {name: [", "parts.yaml")],
+    ids=["words", "broken"],
+)
+def test_a_file_without_items_fails_in_words_and_goes_on_when_it_is_mended(project, text, words):
+    work = begun(project, FILED)
+    work.agent(f'make("{text}") if step == "list" else usual()')
+
+    done = work.doit("work", "--goal=x")
+
+    assert (done.returncode, work.calls()) == (1, ["list"])
+    assert words in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert work.state()["status"] == "failed"
+    (work.run_dir() / "parts.yaml").write_text("- {name: one, size: 1}\n")
+    ran(work, "work")
+    assert work.calls() == ["list", "part:one", "sum"]
+    work.forget_calls()
+    work.agent(FILES)
+    (work.run_dir() / "parts.yaml").write_text(text)
+    assert words in ran(work, "work", code=1)
+    ran(work, "work", "--force=list")
+    assert work.calls() == ["list", "part:one", "part:two", "sum"], "a list that cannot be read can still be made anew"
+
+
+def test_an_empty_list_asks_for_nothing(project):
+    work = begun(project, FILED)
+    work.agent('make("[]") if step == "list" else usual()')
+
+    ran(work, "work", "--goal=x")
+
+    assert (work.calls(), work.state()["status"]) == (["list", "sum"], "completed")
+
+
+def test_a_gate_over_items_shows_what_all_of_them_made_and_asks_again_when_one_changed(project):
+    work = begun(project, LISTED.replace('makes: "parts/{item}.md"', 'makes: "parts/{item}.md", gate: "All good?"'))
+
+    said = ran(work, "work", "--goal=x", code=2)
+
+    assert "All good?" in said and "parts/beta.md" in said
+    assert (work.state()["status"], "sum" in work.calls()) == ("awaiting-approval", False)
+    assert work.doflow("approve", "part").returncode == 0
+    ran(work, "work")
+    assert work.calls()[-1] == "sum"
+
+    (work.run_dir() / "parts" / "beta.md").write_text("Mine.\n")
+    ran(work, "work", code=2)
+    assert work.state()["pendingApproval"] == {"type": "gate", "step": "part"}
+
+
+def test_a_question_in_one_item_pauses_the_run(project):
+    work = begun(project, LISTED.replace('makes: "parts/{item}.md"', 'makes: "parts/{item}.md", clarify: true'))
+    work.agent('make("# B\\n[NEEDS CLARIFICATION: How many?]\\n") if step == "part:beta" else usual()')
+
+    said = ran(work, "work", "--goal=x", code=2)
+
+    assert "How many?" in said
+    assert (work.state()["pendingApproval"], "sum" in work.calls()) == ({"type": "clarification", "step": "part"}, False)
+    (work.run_dir() / "parts" / "beta.md").write_text("# B\nSeven.\n")
+    ran(work, "work")
+    assert work.calls()[-1] == "sum"
+
+
+def test_commands_can_be_done_per_item_too(project):
+    work = begun(project, """
+        flow: work
+        steps:
+          part: {kind: shell, run: "echo {item} > $DOFLOW_RUN_DIR/{item}.txt", foreach: [a, b], makes: "{item}.txt"}
+    """)
+
+    ran(work, "-n", "2", "work", "--goal=x")
+
+    assert [(work.run_dir() / f"{name}.txt").read_text() for name in "ab"] == ["a\n", "b\n"]
+    assert (work.calls(), work.state()["status"]) == ([], "completed")
+    events = len(work.events())
+    ran(work, "work")
+    assert len(work.events()) == events
+
+
+def test_one_item_can_be_asked_for_by_name(project):
+    work = begun(project, LISTED)
+    ran(work, "work", "--goal=x")
+    work.forget_calls()
+
+    ran(work, "work", "--force=part:beta")
+
+    assert work.calls() == ["part:beta"]
