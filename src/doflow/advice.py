@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass
 
 from doflow import runs
+from doflow.light import dataclass
 from doflow.outlook import SETTLED, Line, away
 from doflow.world import World
 

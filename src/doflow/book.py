@@ -7,11 +7,11 @@ from the ledger. What an earlier process began and did not finish is found here 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from doflow import ledger, lock
+from doflow.light import dataclass, field
 from doflow.lock import Approval, Artifact, Lock, Record
 from doflow.runs import Run
 

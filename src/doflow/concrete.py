@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from doflow.errors import UsageError
 from doflow.keys import substitute
+from doflow.light import replace
 from doflow.model import Flow, Read, Step
 
 _SLUG = re.compile(r"[^a-z0-9_-]+")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from doflow import files
 from doflow.errors import WorldError
+from doflow.light import dataclass, field
 
 _CHUNK = 1 << 20
 _TRIES = 3

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import Any
 
 from doflow.errors import FlowError, Problem
+from doflow.light import dataclass, replace
 from doflow.strict import Doc, Path, nearest
 
 _PATCHES = ("insert_before", "insert_after", "replace", "remove")

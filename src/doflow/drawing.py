@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from doflow import plan as plans
+from doflow.light import dataclass
 from doflow.model import Flow, Step
 from doflow.plan import Node, Plan
 

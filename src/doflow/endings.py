@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from doflow.checks import registry as checks
 from doflow.job import Job
+from doflow.light import replace
 from doflow.model import Outcome, Status
 from doflow.world import World
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from doflow.light import dataclass
 from doflow.strict import nearest
 
 _NAMES = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from doflow.light import dataclass, replace
 
 VERDICTS = ("GO", "CONDITIONAL", "NO-GO")
 BLOCKING = ("C", "H")

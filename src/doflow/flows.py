@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from doflow import notation, steps, wiring
 from doflow.draft import Draft
 from doflow.errors import FlowError, Problem
+from doflow.light import dataclass
 from doflow.model import Flow, Origin, Param, Step
 from doflow.notation import Bad
 from doflow.prompts import Prompts

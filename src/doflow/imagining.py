@@ -9,6 +9,7 @@ from doflow.errors import UsageError
 from doflow.job import Job
 from doflow.keys import Place
 from doflow.kinds import agent, shell
+from doflow.light import names
 from doflow.model import Step
 from doflow.world import World
 
@@ -45,7 +46,7 @@ def begun(world: World) -> World:
     """The same world if its run is there; else one in which it has just begun."""
     if not world.run.fresh or not world.run.goal or outlook.away(world):
         return world
-    return _Begun(**{name: getattr(world, name) for name in World.__dataclass_fields__})
+    return _Begun(**{name: getattr(world, name) for name in names(World)})
 
 
 def job(world: World, step: Step, number: str) -> Job:

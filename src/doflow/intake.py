@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 from doflow import files, keys, runs
 from doflow.errors import UsageError, WorldError
 from doflow.guards import unbuilt
+from doflow.light import replace
 from doflow.repo import git, look
 from doflow.world import World
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from doflow.keys import Key
+from doflow.light import dataclass
 from doflow.model import Step
 from doflow.sections import Phase
 

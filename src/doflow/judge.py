@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from doflow import keys, sections
+from doflow.light import dataclass
 from doflow.lock import Record
 from doflow.model import Step
 from doflow.sections import Phase

@@ -7,12 +7,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from doflow import sections
 from doflow.errors import WorldError
-from doflow.model import Prompt, Read, Step
+from doflow.light import dataclass, names
+from doflow.model import Check, Prompt, Read, Step
 
 _PARAM = re.compile(r"(?<![{$])\{([a-z][a-z0-9_-]*)\}(?!\})")
 _ESCAPED = re.compile(r"\{\{([a-z][a-z0-9_-]*)\}\}")
@@ -142,7 +142,7 @@ def substitute(text: str, params: Mapping[str, str]) -> str:
 
 
 def _definition(step: Step) -> str:
-    check = {name: value for name, value in asdict(step.check).items() if value}
+    check = {name: value for name, value in ((name, getattr(step.check, name)) for name in names(Check)) if value}
     parts = [step.kind, list(step.run), step.shell, list(step.makes), step.from_text, check]
     return short([*parts, list(step.personas), step.rounds, [route.when for route in step.routes]])
 

@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
+from doflow.light import dataclass, replace
 from doflow.model import Outcome, Status
 from doflow.view import SIGNS, Entry, Plain
 from doflow.words import clean, span

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from doflow import flows, schema, strict, wiring
 from doflow.draft import Draft
 from doflow.errors import FlowError, Problem
 from doflow.flows import Surroundings
+from doflow.light import dataclass, field
 from doflow.model import Flow
 from doflow.prompts import Prompts
 from doflow.strict import Doc, nearest

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from doflow import files
 from doflow.errors import FlowError, WorldError
+from doflow.light import dataclass, field, replace
 
 NAME = "doflow.lock"
 _HEAD = "# What each artifact of this run was made from. Written by doflow; commit it.\n"

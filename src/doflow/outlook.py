@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from doflow import judge, ledger, lock, plan
 from doflow.kinds import gate
+from doflow.light import dataclass, replace
 from doflow.model import Step
 from doflow.plan import Node
 from doflow.state import FORGOTTEN

@@ -152,9 +152,9 @@ def _for(environ: Mapping[str, str]) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Types into data that marshal can keep: a dataclass becomes (its name, its values)."""
-    names = getattr(type(value), "__dataclass_fields__", None)
-    if names is not None:
+    """Types into data that marshal can keep: a type of ours becomes (its name, its values)."""
+    names = getattr(type(value), "__light__", ())
+    if names:
         return {"": type(value).__name__, **{name: _plain(getattr(value, name)) for name in names}}
     if isinstance(value, tuple):
         return tuple(_plain(item) for item in value)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from doflow import notation, strict
 from doflow.errors import FlowError
+from doflow.light import dataclass, field
 from doflow.model import Prompt
 
 

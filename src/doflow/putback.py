@@ -10,11 +10,11 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from doflow import contents, files
 from doflow.contents import Change, Item, Snapshot
 from doflow.errors import WorldError
+from doflow.light import dataclass
 from doflow.quarantine import Keep
 
 _CHUNK = 1 << 20

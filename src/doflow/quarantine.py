@@ -12,11 +12,11 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from doflow import files
 from doflow.errors import WorldError
+from doflow.light import dataclass
 
 _HEX = frozenset("0123456789abcdef")
 Keep = Callable[[int, str, str], str]

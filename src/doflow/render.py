@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from doflow import findings
 from doflow.findings import Finding
 from doflow.keys import substitute
+from doflow.light import dataclass
 from doflow.model import Step
 
 #: an input above this is named and passed as a path; nothing is ever cut silently

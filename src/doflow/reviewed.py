@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from doflow import findings, keys
 from doflow.findings import Finding
 from doflow.job import Job
+from doflow.light import replace
 from doflow.model import Step
 from doflow.reviewing import Progress
 from doflow.sections import Phase

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from doflow import findings
 from doflow.findings import Answer, Finding
+from doflow.light import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from doflow import lock as locks
 from doflow.errors import UsageError
+from doflow.light import dataclass, field, replace
 
 _NUMBER = re.compile(r"^(\d{3,})-")
 _STATE = ".doflow/runs"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from doflow import limits, notation
 from doflow.draft import Entry
 from doflow.errors import Problem
+from doflow.light import dataclass, field, replace
 from doflow.model import Check, Origin, Prompt, Route, Step
 from doflow.notation import Bad
 from doflow.prompts import Prompts

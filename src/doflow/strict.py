@@ -9,10 +9,10 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from doflow.errors import FlowError, Problem
+from doflow.light import dataclass
 from doflow.model import Origin
 
 LIMIT = 1_000_000

@@ -7,9 +7,9 @@ inner `input.md` is the outer one, unless the step gives a goal of its own. A ga
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from doflow.keys import substitute
+from doflow.light import replace
 from doflow.model import Flow, Read, Route, Step
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from doflow import sections
+from doflow.light import dataclass, replace
 
 _BOX = re.compile(r"^([ \t]*)[-*+][ \t]+\[([ xX])\][ \t]*(.*?)[ \t]*$")
 _TASK = re.compile(r"^\[([A-Z]\d+)\](?:[ \t]+\[(P)(?::([\w-]+))?\])?[ \t]+(\S.*)$")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from doflow import advice, ledger, lock, outlook
 from doflow.errors import DoflowError
+from doflow.light import dataclass
 from doflow.lock import Lock
 from doflow.model import Step
 from doflow.repo import history

@@ -9,12 +9,12 @@ import os
 import stat
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from doflow import book as books
 from doflow import concrete, files, keys, ledger, lock, plan
+from doflow.light import dataclass, field
 from doflow.lock import Artifact, Record
 from doflow.model import Flow, Settings, Step
 from doflow.repo import look

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from doflow import process
 from doflow.agents import contract, registry
 from doflow.errors import FlowError, UsageError, WorldError
+from doflow.light import replace
 from doflow.model import Ask, Check, Outcome, Profile, Result, Status, Timeout
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)

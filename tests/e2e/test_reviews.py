@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from tests.support.project import Project, eventually
 
 FLOW = """

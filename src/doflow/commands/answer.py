@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 
 from doflow import answers, commands, deciding, files, judge, sections
 from doflow.desk import Desk
 from doflow.errors import UsageError
 from doflow.kinds import gate
+from doflow.light import replace
 from doflow.lock import Artifact
 from doflow.model import Step
 from doflow.session import Work

@@ -8,7 +8,6 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from doflow import holder, project
 from doflow.commands import say, say_json, table
 from doflow.desk import Desk
 from doflow.errors import UsageError, WorldError
+from doflow.light import dataclass
 from doflow.runs import Run
 
 if TYPE_CHECKING:

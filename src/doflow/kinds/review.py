@@ -7,7 +7,6 @@ where it was. No verdict, no persona, nobody who answered: never a pass.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from doflow import book as books
 from doflow import calling, endings, files, findings, frame, keys, process, render, reviewed, reviewing
@@ -15,6 +14,7 @@ from doflow.findings import Answer, Finding
 from doflow.guards.fence import Fence
 from doflow.job import Job
 from doflow.kinds import review_command
+from doflow.light import replace
 from doflow.lock import Artifact
 from doflow.model import Outcome, Status, Step
 from doflow.reviewing import Progress

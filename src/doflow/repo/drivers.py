@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from doflow.errors import WorldError
+from doflow.light import dataclass, field
 from doflow.repo.head import Head
 
 _FILTER = ("clean", "smudge", "process", "required")

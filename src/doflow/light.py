@@ -1,0 +1,111 @@
+"""Frozen, slotted types that cost next to nothing to define.
+
+The standard library's dataclass writes and compiles six methods for every type when its module is imported: 0.7 ms each,
+a third of the way to the first step. Here a type's `__init__` is compiled when the first value of it is made, the rest
+is shared. Type checkers see a dataclass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform
+
+T = TypeVar("T")
+_MISSING: Any = object()
+
+
+class _Factory:
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
+def field(*, default_factory: Callable[[], T]) -> T:
+    """A default that is made anew for every value."""
+    return _Factory(default_factory)  # type: ignore[return-value]
+
+
+@dataclass_transform(field_specifiers=(field,))
+def dataclass(*, frozen: bool = False, slots: bool = True) -> Callable[[type[T]], type[T]]:
+    """The decorator: `@dataclass(frozen=True, slots=True)`."""
+
+    def wrap(cls: type[T]) -> type[T]:
+        own = tuple(cls.__dict__.get("__annotations__", ()))
+        space = {name: value for name, value in cls.__dict__.items() if name not in ("__dict__", "__weakref__")}
+        defaults = {name: space.pop(name) for name in own if name in space}
+        for base in cls.__mro__[1:]:
+            defaults = {**getattr(base, "__defaults__", {}), **defaults}
+        inherited = tuple(name for name in getattr(cls, "__light__", ()) if name not in own)
+        shared = {"__init__": _init, "__eq__": _eq, "__repr__": _repr, "__hash__": _hash if frozen else None}
+        if frozen:
+            shared |= {"__setattr__": _frozen, "__delattr__": _frozen}
+        kept = {"__slots__": own, "__light__": (*inherited, *own), "__defaults__": defaults}
+        build: Any = type(cls)
+        made = build(cls.__name__, cls.__bases__, {**shared, **space, **(kept if slots else {})})
+        made.__qualname__ = cls.__qualname__
+        return made  # type: ignore[no-any-return]
+
+    return wrap
+
+
+def replace(value: T, /, **changes: Any) -> T:
+    """The same value with some fields changed."""
+    names: tuple[str, ...] = value.__light__  # type: ignore[attr-defined]
+    return type(value)(**{name: changes.pop(name) if name in changes else getattr(value, name) for name in names}, **changes)
+
+
+def names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a type, () if it is not one of ours."""
+    return getattr(kind, "__light__", ())
+
+
+def _init(self: Any, *args: Any, **given: Any) -> None:
+    """Stands in until the first value is made: then the real one is compiled and put in its place."""
+    cls = next(base for base in type(self).__mro__ if base.__dict__.get("__init__") is _init)
+    compiled = _compile(cls)
+    cls.__init__ = compiled  # type: ignore[misc]
+    compiled(self, *args, **given)
+
+
+def _compile(cls: type[Any]) -> Callable[..., None]:
+    defaults: dict[str, Any] = cls.__defaults__
+    scope: dict[str, Any] = {"_put": object.__setattr__, "_missing": _MISSING}
+    head, body = ["self"], []
+    for name in cls.__light__:
+        value = defaults.get(name, _MISSING)
+        if value is _MISSING:
+            head.append(name)
+        elif isinstance(value, _Factory):
+            scope[f"_make_{name}"] = value.make
+            head.append(f"{name}=_missing")
+            body.append(f"    if {name} is _missing: {name} = _make_{name}()")
+        else:
+            scope[f"_default_{name}"] = value
+            head.append(f"{name}=_default_{name}")
+        body.append(f"    _put(self, {name!r}, {name})")
+    exec(f"def __init__({', '.join(head)}):\n" + ("\n".join(body) or "    pass"), scope)
+    made: Callable[..., None] = scope["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
+
+
+def _values(self: Any) -> tuple[Any, ...]:
+    return tuple([getattr(self, name) for name in self.__light__])
+
+
+def _eq(self: Any, other: Any) -> Any:
+    return _values(self) == _values(other) if other.__class__ is self.__class__ else NotImplemented
+
+
+def _hash(self: Any) -> int:
+    return hash(_values(self))
+
+
+def _repr(self: Any) -> str:
+    inner = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__light__)
+    return f"{type(self).__qualname__}({inner})"
+
+
+def _frozen(self: Any, name: str, *_: Any) -> None:
+    raise AttributeError(f"{type(self).__name__} is frozen: {name} cannot be changed")
