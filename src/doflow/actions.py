@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from doit.exceptions import TaskFailed
 
 from doflow import adopting, files, judge, process, settle
 from doflow.errors import DoflowError
-from doflow.kinds import agent, gate, implement, review, shell
 from doflow.model import Outcome, Status, Step
 from doflow.plan import Node
 from doflow.session import CODES, Session, Work
@@ -35,12 +35,12 @@ def of(session: Session, work: Work, node: Node, step: Step) -> tuple[Act, Judge
     """Action and judgement of one node."""
     world = work.world
     if node.role == "gate":
-        return lambda: _plain(session, work, lambda: gate.ask(step, world)), lambda _: _gate(step, work)
+        return lambda: _plain(session, work, lambda: _kind("gate").ask(step, world)), lambda _: _gate(step, work)
     if node.role == "clarify":
-        return lambda: _plain(session, work, lambda: gate.clarify(step, world)), lambda _: _clarify(step, work)
+        return lambda: _plain(session, work, lambda: _kind("gate").clarify(step, world)), lambda _: _clarify(step, work)
     if node.role == "route":
         return lambda: _route(session, work, step), lambda values: _routed(step, work, values)
-    kind = {"shell": shell, "review": review}.get(step.kind, agent)
+    kind = _kind(step.kind)
     alone = bool(step.writes) or step.kind == "review" or (step.kind == "shell" and step.repair > 0)
     return (
         lambda: _guarded(session, work, alone, lambda: kind.run(step, world, work.fence)),
@@ -50,7 +50,7 @@ def of(session: Session, work: Work, node: Node, step: Step) -> tuple[Act, Judge
 
 def of_item(session: Session, work: Work, item: Step) -> tuple[Act, Judge]:
     """One item of a `foreach`: a step of its own, whose group is done when all of them are."""
-    kind: Any = shell if item.kind == "shell" else agent
+    kind = _kind(item.kind)
     alone = bool(item.writes) or (item.kind == "shell" and item.repair > 0)
 
     def run() -> Outcome:
@@ -64,9 +64,14 @@ def of_item(session: Session, work: Work, item: Step) -> tuple[Act, Judge]:
 
 def of_phase(session: Session, work: Work, step: Step, number: str) -> tuple[Act, Judge]:
     return (
-        lambda: _guarded(session, work, True, lambda: implement.run(step, number, work.world, work.fence)),
+        lambda: _guarded(session, work, True, lambda: _kind("implement").run(step, number, work.world, work.fence)),
         lambda _: _phase(session, work, step, number),
     )
+
+
+def _kind(name: str) -> Any:
+    """The module that does steps of this kind; the others are not even imported."""
+    return import_module(f"doflow.kinds.{name}")
 
 
 def refuse(session: Session, words: str) -> Stop:
@@ -133,6 +138,8 @@ def _said(session: Session, outcome: Outcome) -> object:
 
 
 def _route(session: Session, work: Work, step: Step) -> object:
+    from doflow.kinds import gate
+
     outcome, marker = Outcome(Status.FAILED), ""
 
     def run() -> Outcome:
@@ -180,13 +187,13 @@ def _settled(session: Session, work: Work, name: str, reasons: tuple[str, ...]) 
 
 
 def _gate(step: Step, work: Work) -> tuple[str, ...]:
-    if work.world.frozen or (not work.world.run.fresh and gate.approved(step, work.world)):
+    if work.world.frozen or (not work.world.run.fresh and _kind("gate").approved(step, work.world)):
         return ()
     return ("it waits for you",)
 
 
 def _clarify(step: Step, work: Work) -> tuple[str, ...]:
-    return ("it waits for answers",) if gate.open_questions(step, work.world) else ()
+    return ("it waits for answers",) if _kind("gate").open_questions(step, work.world) else ()
 
 
 def _routed(step: Step, work: Work, values: Mapping[str, Any]) -> tuple[str, ...]:

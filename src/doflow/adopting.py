@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doflow import findings, judge, keys, ledger, sections
+from doflow import judge, keys, ledger, sections
 from doflow.errors import UsageError
 from doflow.lock import Artifact, Record
 from doflow.model import Step
@@ -31,6 +31,8 @@ def take(world: World, name: str, why: str, commit: bool = True) -> tuple[str, .
 
 def report(step: Step, world: World) -> tuple[str, ...]:
     """What a review has written down so far; a person may take it as it is, with all that is still open in it."""
+    from doflow import findings
+
     path = findings.file(world.run.dir, step.id) if step.kind == "review" else ""
     return (path,) if path and world.digest(path) else ()
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from doflow.errors import FlowError, UsageError
+from doflow.light import regex
 
 Numbered = Mapping[int, str]
 Given = tuple[Numbered, Sequence[str]]  # for the question with a number; for the others in their order
 
-_KEY = re.compile(r"^(\d+)(:(?:\s|$))", re.M)
-_YAML = re.compile(r"(?:-|\d+:)(?:\s|$)")
+_KEY = regex(r"^(\d+)(:(?:\s|$))", re.M)
+_YAML = regex(r"(?:-|\d+:)(?:\s|$)")
 
 
 def settled(given: Given, questions: int) -> dict[int, str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
 from pathlib import Path
 
-from doflow import findings, process, render
+from doflow import findings, process, render, watching
 from doflow.agents import registry
 from doflow.errors import UsageError
 from doflow.job import Job
-from doflow.model import Ask, Outcome, Profile, Timeout
+from doflow.model import Ask, Outcome, Profile
 from doflow.render import Brief, Input
 from doflow.world import STATE, World
 
@@ -20,7 +19,7 @@ def call(job: Job, world: World, attempt: int, *, role: str = "step", trouble: s
     """One call, start to end. The log of the attempt is under the run's state folder."""
     profile = profile_for(job, world)
     ask = asked(job, world, profile, attempt, role, trouble)
-    return send(ask, job, world, log_path(job, world, attempt, role))
+    return send(ask, job, world, watching.log_path(job, world, attempt, role))
 
 
 def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
@@ -29,7 +28,7 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
     for path in (out, err):
         Path(path).unlink(missing_ok=True)
     command = adapter.call(ask, world.environ)
-    result = process.run(command, out, err, timeout_of(job, world), beat(job, world, out))
+    result = process.run(command, out, err, watching.timeout_of(job, world), watching.beat(job, world, out))
     return adapter.outcome(ask, result, lambda: _last(out))
 
 
@@ -94,17 +93,6 @@ def conditions(job: Job, world: World) -> tuple[Input, ...]:
     return tuple(found)
 
 
-def remember(job: Job, world: World) -> None:
-    """Keep the inputs of a job, so that a later revision can be told what changed in them."""
-    store = world.root / STATE / "store"
-    from doflow import files
-
-    for path, digest in job.key.reads.items():
-        if digest and "#" not in path and path not in world.place.boxed and not (store / digest).exists():
-            store.mkdir(parents=True, exist_ok=True)
-            files.write(str(store / digest), (world.root / path).read_bytes())
-
-
 def profile_for(job: Job, world: World) -> Profile:
     name = world.profile_of(job.step)
     profile = world.settings.profile(name)
@@ -117,32 +105,6 @@ def profile_for(job: Job, world: World) -> Profile:
             f"add it below `agents:` in doflow.yaml, for example  {name}: {{use: claude}}",
         )
     return profile
-
-
-def timeout_of(job: Job, world: World) -> Timeout:
-    base = job.step.timeout or world.settings.timeout
-    for prefix, idle, most in world.settings.step_timeouts:
-        if job.step.id.startswith(prefix):
-            base = Timeout(base.idle if idle is None else idle, base.max if most is None else most)
-    return base
-
-
-def log_path(job: Job, world: World, attempt: int, role: str = "step") -> str:
-    extra = "" if role == "step" else f".{role}"
-    name = job.name.replace(":", ".").replace("/", ".")
-    return str(world.state_dir / "logs" / f"{name}.{attempt}{extra}.log")
-
-
-def beat(job: Job, world: World, out: str) -> Callable[[float, int], None]:
-    """While a program runs: a sign of life for whoever watches, at most once in a second."""
-    last = [-1.0]
-
-    def tick(elapsed: float, size: int) -> None:
-        if elapsed - last[0] >= 1.0:
-            last[0] = elapsed
-            world.ledger.add("heartbeat", **job.where, elapsed=round(elapsed, 1), bytes=size, log=out)
-
-    return tick
 
 
 def _changes(job: Job, world: World) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from doflow.errors import UsageError
 from doflow.keys import substitute
-from doflow.light import replace
+from doflow.light import regex, replace
 from doflow.model import Flow, Read, Step
 
-_SLUG = re.compile(r"[^a-z0-9_-]+")
+_SLUG = regex(r"[^a-z0-9_-]+")
 
 
 def flow(found: Flow, params: Mapping[str, str]) -> Flow:

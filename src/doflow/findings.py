@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 
-from doflow.light import dataclass, replace
+from doflow.light import dataclass, regex, replace
 
 VERDICTS = ("GO", "CONDITIONAL", "NO-GO")
 BLOCKING = ("C", "H")
 _ORDER = "CHML"
-_VERDICT = re.compile(r"^\W*(?:VERDICT|v):[\s*_`]*(GO|CONDITIONAL|NO-GO)\W*$")
-_ISSUE = re.compile(r"^\W*ISSUE:\s*([CHML])\s*\|\s*(.*?)\s*(?:\|\s*([^|]*?)\s*)?$")
-_ID = re.compile(r"\[?([a-z0-9][a-z0-9_/-]*-\d{3,})\b")
+_VERDICT = regex(r"^\W*(?:VERDICT|v):[\s*_`]*(GO|CONDITIONAL|NO-GO)\W*$")
+_ISSUE = regex(r"^\W*ISSUE:\s*([CHML])\s*\|\s*(.*?)\s*(?:\|\s*([^|]*?)\s*)?$")
+_ID = regex(r"\[?([a-z0-9][a-z0-9_/-]*-\d{3,})\b")
 
 
 @dataclass(frozen=True, slots=True)

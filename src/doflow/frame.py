@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from doflow import calling, endings, judge, keys, process
+from doflow import endings, judge, keys, process, watching
 from doflow.checks import registry as checks
 from doflow.guards.fence import Fence
 from doflow.job import Job
@@ -152,6 +152,9 @@ def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: i
 
 def _hand_back(job: Job, world: World, attempt: int, trouble: str) -> Outcome:
     world.ledger.add("warning", **job.where, message=f"not yet right, handed back: {_first(trouble)}")
+
+    from doflow import calling
+
     return calling.call(job, world, attempt, role="repair", trouble=trouble)
 
 
@@ -166,7 +169,7 @@ def problems(job: Job, world: World, outcome: Outcome) -> str:
 
 
 def _returned(job: Job, world: World, made: Mapping[str, str], outcome: Outcome, attempt: int) -> None:
-    log = calling.log_path(job, world, attempt)
+    log = watching.log_path(job, world, attempt)
     entry = world.ledger.add(
         "returned", **job.where, key=job.key.key, files=made, log=log, model=outcome.model, session=outcome.session
     )

@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from doflow import sections
 from doflow.errors import WorldError
-from doflow.light import dataclass, names
+from doflow.light import dataclass, names, regex
 from doflow.model import Check, Prompt, Read, Step
 
-_PARAM = re.compile(r"(?<![{$])\{([a-z][a-z0-9_-]*)\}(?!\})")
-_ESCAPED = re.compile(r"\{\{([a-z][a-z0-9_-]*)\}\}")
-_GLOB = re.compile(r"[*?\[]")
+_PARAM = regex(r"(?<![{$])\{([a-z][a-z0-9_-]*)\}(?!\})")
+_ESCAPED = regex(r"\{\{([a-z][a-z0-9_-]*)\}\}")
+_GLOB = regex(r"[*?\[]")
 ABSENT = ""
 
 
@@ -156,7 +155,8 @@ def _prompt(prompt: Prompt, packaged: bool) -> str:
 def _used(step: Step, params: Mapping[str, str]) -> dict[str, str]:
     texts = [step.prompt.text if step.prompt else "", step.shell, *step.run, *step.makes]
     names = {name for text in texts for name in _PARAM.findall(text)}
-    return {name: params[name] for name in sorted(names) if name in params} | dict(step.params)
+    own = {name: value for name, value in step.params if name != "index"}  # an item that only moved up is the same
+    return {name: params[name] for name in sorted(names) if name in params} | own
 
 
 def _digest(path: str, section: str, place: Place) -> str:

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from doflow import ledger
+from doflow.light import regex
 from doflow.project import STATE
 
-_TEMPORARY = re.compile(r"\.doflow-[0-9a-f]{16}\.tmp")
-_BY_PID = re.compile(r".+\.\d+")
-_BAD = re.compile(r"state\.db(-wal|-shm)?\.bad")
+_TEMPORARY = regex(r"\.doflow-[0-9a-f]{16}\.tmp")
+_BY_PID = regex(r".+\.\d+")
+_BAD = regex(r"state\.db(-wal|-shm)?\.bad")
 
 
 def temporary(root: Path, layout: str) -> tuple[Path, ...]:

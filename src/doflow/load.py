@@ -18,12 +18,12 @@ from doflow import flows, schema, strict, wiring
 from doflow.draft import Draft
 from doflow.errors import FlowError, Problem
 from doflow.flows import Surroundings
-from doflow.light import dataclass, field
+from doflow.light import dataclass, field, regex
 from doflow.model import Flow
 from doflow.prompts import Prompts
 from doflow.strict import Doc, nearest
 
-_SHARED = re.compile(r"(?:^|[\s\[{,])[&*][^\s,\]}]", re.MULTILINE)
+_SHARED = regex(r"(?:^|[\s\[{,])[&*][^\s,\]}]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

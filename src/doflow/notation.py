@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from doflow.light import regex
 from doflow.model import Read
 
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
@@ -28,14 +27,14 @@ RUN_WORDS = frozenset(
     )
 )
 
-_NAME = re.compile(NAME)
-_DURATION = re.compile(r"(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
-_PARAM = re.compile(r"(?<![{$])\{([a-z][a-z0-9_-]*)\}(?!\})")
-_DRIVE = re.compile(r"[A-Za-z]:")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_NAME = regex(NAME)
+_DURATION = regex(r"(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
+_PARAM = regex(r"(?<![{$])\{([a-z][a-z0-9_-]*)\}(?!\})")
+_DRIVE = regex(r"[A-Za-z]:")
+_CONTROL = regex(r"[\x00-\x1f\x7f]")
 _DEVICES = frozenset(("nul", "con", "prn", "aux"))
 _PART = r"(?!(?i:nul|con|prn|aux)(?:[./]|\Z))[A-Za-z0-9_-][A-Za-z0-9_.-]*"
-_HARMLESS = re.compile(rf"/?{_PART}(?:/{_PART})*")
+_HARMLESS = regex(rf"/?{_PART}(?:/{_PART})*")
 
 
 class Bad(ValueError):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from doflow import lock as locks
 from doflow.errors import UsageError
-from doflow.light import dataclass, field, replace
+from doflow.light import dataclass, field, regex, replace
 
-_NUMBER = re.compile(r"^(\d{3,})-")
+_NUMBER = regex(r"^(\d{3,})-")
 _STATE = ".doflow/runs"
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from doflow.light import dataclass
+from doflow.light import dataclass, regex
 
-_HEADING = re.compile(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
-_PHASE = re.compile(r"^Phase (\d+):[ \t]*(.*)$")
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
-_BOX = re.compile(r"^([ \t]*[-*+][ \t]+)\[[xX]\]", re.M)
-_QUESTION = re.compile(r"\[NEEDS CLARIFICATION:[ \t]*((?:[^\[\]]|\[[^\[\]]*\])*)\]")
+_HEADING = regex(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
+_PHASE = regex(r"^Phase (\d+):[ \t]*(.*)$")
+_FENCE = regex(r"^ {0,3}(`{3,}|~{3,})")
+_BOX = regex(r"^([ \t]*[-*+][ \t]+)\[[xX]\]", re.M)
+_QUESTION = regex(r"\[NEEDS CLARIFICATION:[ \t]*((?:[^\[\]]|\[[^\[\]]*\])*)\]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from doflow import calling, judge, keys, ledger, lock, sections
+from doflow import judge, keys, ledger, lock, sections, watching
 from doflow.errors import WorldError
 from doflow.job import Job
 from doflow.lock import Artifact, Record
@@ -36,7 +36,7 @@ def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
             world.book.loose.add(job.name)
         for told in (world.book.begun, world.book.returned, world.book.intents):
             told.pop(job.name, None)
-        calling.remember(job, world)
+        watching.remember(job, world)
     return outcome
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from doflow.errors import FlowError, Problem
-from doflow.light import dataclass
+from doflow.light import dataclass, regex
 from doflow.model import Origin
 
 LIMIT = 1_000_000
@@ -20,8 +20,8 @@ DEPTH = 30
 
 Path = tuple[str | int, ...]
 
-_ODD = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-_TAB = re.compile(r"^\t[ \t]*\S", re.MULTILINE)
+_ODD = regex(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_TAB = regex(r"^\t[ \t]*\S", re.MULTILINE)
 _TYPED_STARTS = frozenset("-0123456789tfn~")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
 

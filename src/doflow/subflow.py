@@ -32,7 +32,7 @@ def inline(flow: Flow, flows: Mapping[str, Flow]) -> Flow:
         rest = (*places[step.id][len(inner[step.id].pipeline) :], *spread(_rest(step.id, flow)))
         steps += [_moved(found, step, inner[step.id], rest, _before(step, flow)) for found in inner[step.id].steps]
         steps += [_gate(step, inner[step.id])] if step.gate else []
-    ends = {name: place[-1] for name, place in places.items()}
+    ends = {name: (name,) if step.gate else _ends(step, inner[name]) for name, step in subs.items()}
     steps = [replace(step, after=_after(step.after, ends)) for step in steps]
     inputs = [*flow.inputs, *(pair for name, step in subs.items() for pair in _inputs(step, inner[name]))]
     return replace(flow, steps=tuple(steps), pipeline=spread(flow.pipeline), inputs=tuple(inputs))
@@ -109,8 +109,13 @@ def _gate(step: Step, inner: Flow) -> Step:
     """A yes to all that the inner flow has made."""
     made = (said if said.startswith("/") else f"{step.id}/{said}" for found in inner.steps for said in found.makes)
     reads = tuple(Read(path, optional=True) for path in made)
-    last = f"{step.id}/{inner.pipeline[-1]}"
-    return Step(step.id, "gate", gate=step.gate, reads=reads, after=(last,), origin=step.origin)
+    return Step(step.id, "gate", gate=step.gate, reads=reads, after=_ends(step, inner), origin=step.origin)
+
+
+def _ends(step: Step, inner: Flow) -> tuple[str, ...]:
+    """What somebody waits for who waits for the inner flow; where a route decides, all that turns out to run."""
+    routed = any(found.routes for found in inner.steps)
+    return tuple(f"{step.id}/{found.id}" for found in inner.steps) if routed else (f"{step.id}/{inner.pipeline[-1]}",)
 
 
 def _inputs(step: Step, inner: Flow) -> list[tuple[str, str]]:
@@ -120,5 +125,5 @@ def _inputs(step: Step, inner: Flow) -> list[tuple[str, str]]:
     return [(f"{step.id}/input.md", own), *found] if own else found
 
 
-def _after(said: tuple[str, ...] | None, ends: Mapping[str, str]) -> tuple[str, ...] | None:
-    return None if said is None else tuple(ends.get(name, name) for name in said)
+def _after(said: tuple[str, ...] | None, ends: Mapping[str, tuple[str, ...]]) -> tuple[str, ...] | None:
+    return None if said is None else tuple(one for name in said for one in ends.get(name, (name,)))

@@ -9,15 +9,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from doflow import sections
-from doflow.light import dataclass, replace
+from doflow.light import dataclass, regex, replace
 
-_BOX = re.compile(r"^([ \t]*)[-*+][ \t]+\[([ xX])\][ \t]*(.*?)[ \t]*$")
-_TASK = re.compile(r"^\[([A-Z]\d+)\](?:[ \t]+\[(P)(?::([\w-]+))?\])?[ \t]+(\S.*)$")
-_MARK = re.compile(r"^\[[Pp](?:[:\s][^\]]*)?\]")
-_NO_BOX = re.compile(r"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)(?:\[[^\]]?\][ \t]*)?\[?T\d{2,}\b")
-_EXTRA = re.compile(r"^([ \t]*)(?:[-*+][ \t]+)?(files|depends):[ \t]*(.*?)[ \t]*$", re.IGNORECASE)
-_LIKE_A_PHASE = re.compile(r"^phase\s*\d+\b", re.IGNORECASE)
-_PHASE = re.compile(r"^Phase \d+:")
+_BOX = regex(r"^([ \t]*)[-*+][ \t]+\[([ xX])\][ \t]*(.*?)[ \t]*$")
+_TASK = regex(r"^\[([A-Z]\d+)\](?:[ \t]+\[(P)(?::([\w-]+))?\])?[ \t]+(\S.*)$")
+_MARK = regex(r"^\[[Pp](?:[:\s][^\]]*)?\]")
+_NO_BOX = regex(r"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)(?:\[[^\]]?\][ \t]*)?\[?T\d{2,}\b")
+_EXTRA = regex(r"^([ \t]*)(?:[-*+][ \t]+)?(files|depends):[ \t]*(.*?)[ \t]*$", re.IGNORECASE)
+_LIKE_A_PHASE = regex(r"^phase\s*\d+\b", re.IGNORECASE)
+_PHASE = regex(r"^Phase \d+:")
 _FORM = "`- [ ] [T001] text`"
 
 

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
-from doflow.checks import artifact, headings, tasks
 from doflow.checks.contract import Checker
 from doflow.model import Step
 from doflow.world import World
 
-CHECKS: tuple[Checker, ...] = (artifact, headings, tasks)
+#: name of the check's file → the key of `check` that asks for it; '' = always asked
+CHECKS = {"artifact": "", "headings": "headings", "tasks": "tasks", "schema": "schema", "run": "run"}
 
 
 def problems(step: Step, paths: Sequence[str], world: World) -> str:
     """What is wrong with a step's artifacts, '' = nothing; later checks are asked only when earlier ones hold."""
-    for checker in _asked(step):
-        words = checker.check(step, paths, world)
-        if words:
-            return words
+    for name, key in CHECKS.items():
+        if not key or getattr(step.check, key):
+            words = find(name).check(step, paths, world)
+            if words:
+                return words
     return ""
 
 
-def _asked(step: Step) -> tuple[Checker, ...]:
-    found = CHECKS
-    if step.check.schema:
-        from doflow.checks import schema
-
-        found = (*found, schema)
-    if step.check.run:
-        from doflow.checks import run
-
-        found = (*found, run)
-    return found
+def find(name: str) -> Checker:
+    """A check by its name; only those that a step asks for are imported."""
+    found: Any = import_module(f"doflow.checks.{name}")
+    checker: Checker = found
+    return checker

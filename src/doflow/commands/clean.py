@@ -13,6 +13,7 @@ from pathlib import Path
 from doflow import commands, ledger, litter, lock
 from doflow.desk import Desk
 from doflow.errors import DoflowError, UsageError
+from doflow.light import regex
 from doflow.project import STATE
 from doflow.quarantine import Quarantine
 
@@ -23,7 +24,7 @@ EXAMPLES = """\
   doflow clean --logs --older-than 7d     only logs
   doflow clean --quarantine --older-than 90d
 """
-_SPAN = re.compile(r"(\d+)([smhdw]?)")
+_SPAN = regex(r"(\d+)([smhdw]?)")
 _ENDS = frozenset({"step_complete", "phase_complete", "reset", "adopted"})
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "": 86400}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from doflow import book as books
-from doflow import calling, endings, files, findings, frame, keys, process, render, reviewed, reviewing
+from doflow import calling, endings, files, findings, frame, keys, process, render, reviewed, reviewing, watching
 from doflow.findings import Answer, Finding
 from doflow.guards.fence import Fence
 from doflow.job import Job
@@ -134,7 +134,7 @@ def _call(job: Job, now: Progress, persona: str, world: World, attempt: int) -> 
     ask = replace(
         ask, prompt=_prompt(job, now, persona, world), persona=persona, round=now.round, makes=(), read_only=True
     )
-    return calling.send(ask, job, world, calling.log_path(job, world, now.round, f"{persona}.{attempt}"))
+    return calling.send(ask, job, world, watching.log_path(job, world, now.round, f"{persona}.{attempt}"))
 
 
 def preview(job: Job, persona: str, world: World) -> str:
@@ -170,7 +170,7 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, f
     def produce(job: Job, world: World, attempt: int) -> Outcome:
         ask = calling.asked(job, world, calling.profile_for(job, world), attempt, "fixer", "")
         ask = replace(ask, prompt=render.fix(step.id, world.run.dir, listed, mine, writes is None), round=now.round)
-        return calling.send(ask, job, world, calling.log_path(job, world, attempt, "fixer"))
+        return calling.send(ask, job, world, watching.log_path(job, world, attempt, "fixer"))
 
     outcome = frame.perform(work, world, fence, produce)
     return replace(outcome, text=world.last_commit) if outcome.ok else outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from doflow import calling, environment, process
+from doflow import environment, process, watching
 from doflow.job import Job
 from doflow.model import Command, Outcome, Status
 from doflow.world import World
@@ -21,11 +21,11 @@ def run(job: Job, world: World) -> Outcome:
         return Outcome(Status.FAILED, f"{step.id} is to be reviewed by a command, and none is named", hint)
     target = world.path(step.reads[0].path) if step.reads else world.run.dir
     words = ("--type", step.id, "--target", target, "--feature-dir", world.run.dir, "--project-dir", str(world.root))
-    log = calling.log_path(job, world, 1)
+    log = watching.log_path(job, world, 1)
     Path(log).unlink(missing_ok=True)
     extra = {"DOFLOW_RUN": world.run.name, "DOFLOW_RUN_DIR": str(world.run_dir), "DOFLOW_STEP": step.id}
     command = Command((*argv, *words), env=environment.for_shell(world.environ, extra), cwd=str(world.root))
-    result = process.run(command, log, log, calling.timeout_of(job, world), calling.beat(job, world, log))
+    result = process.run(command, log, log, watching.timeout_of(job, world), watching.beat(job, world, log))
     said = process.tail(log, 1500)
     hint = f"doflow logs {step.id} shows what it said; then: doit {world.flow.name}"
     if result.stopped == "cancelled":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from doflow import calling, environment, frame, keys, process
+from doflow import environment, frame, keys, process, watching
 from doflow.guards.fence import Fence
 from doflow.job import Job
 from doflow.model import Command, Outcome, Status, Step
@@ -27,6 +27,9 @@ def produce(job: Job, world: World, attempt: int) -> Outcome:
         if outcome.ok or outcome.status is Status.CANCELLED:
             break
         world.ledger.add("warning", **job.where, message=f"{outcome.reason}; handed to an agent ({turn} of {job.step.repair})")
+
+        from doflow import calling
+
         mended = calling.call(job, world, turn, role="repair", trouble=outcome.text)
         if not mended.ok:
             return mended
@@ -39,12 +42,12 @@ def _run(job: Job, world: World, attempt: int) -> Outcome:
     params = world.params_of(step)
     argv = tuple(keys.substitute(word, params) for word in step.run)
     argv = argv or ("sh", "-c", keys.substitute(step.shell, params))
-    log = calling.log_path(job, world, attempt)
+    log = watching.log_path(job, world, attempt)
     if os.path.exists(log):
         os.unlink(log)
     command = Command(argv, env=_environment(job, world), cwd=str(world.root))
-    tick = calling.beat(job, world, log)
-    result = process.run(command, log, log, calling.timeout_of(job, world), tick)
+    tick = watching.beat(job, world, log)
+    result = process.run(command, log, log, watching.timeout_of(job, world), tick)
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, "interrupted")
     if result.code == 0 and not result.stopped:

@@ -1,0 +1,45 @@
+"""Watching a program of a run: its log, its limits, its signs of life; and keeping what it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from doflow import files
+from doflow.job import Job
+from doflow.model import Timeout
+from doflow.world import STATE, World
+
+
+def remember(job: Job, world: World) -> None:
+    """Keep the inputs of a job, so that a later revision can be told what changed in them."""
+    store = world.root / STATE / "store"
+    for path, digest in job.key.reads.items():
+        if digest and "#" not in path and path not in world.place.boxed and not (store / digest).exists():
+            store.mkdir(parents=True, exist_ok=True)
+            files.write(str(store / digest), (world.root / path).read_bytes())
+
+
+def timeout_of(job: Job, world: World) -> Timeout:
+    base = job.step.timeout or world.settings.timeout
+    for prefix, idle, most in world.settings.step_timeouts:
+        if job.step.id.startswith(prefix):
+            base = Timeout(base.idle if idle is None else idle, base.max if most is None else most)
+    return base
+
+
+def log_path(job: Job, world: World, attempt: int, role: str = "step") -> str:
+    extra = "" if role == "step" else f".{role}"
+    name = job.name.replace(":", ".").replace("/", ".")
+    return str(world.state_dir / "logs" / f"{name}.{attempt}{extra}.log")
+
+
+def beat(job: Job, world: World, out: str) -> Callable[[float, int], None]:
+    """While a program runs: a sign of life for whoever watches, at most once in a second."""
+    last = [-1.0]
+
+    def tick(elapsed: float, size: int) -> None:
+        if elapsed - last[0] >= 1.0:
+            last[0] = elapsed
+            world.ledger.add("heartbeat", **job.where, elapsed=round(elapsed, 1), bytes=size, log=out)
+
+    return tick
