@@ -16,14 +16,17 @@ _CHUNK = 1 << 20
 _TEMPORARY = len(".doflow-0123456789abcdef.tmp")
 
 
-def write(path: str | os.PathLike[str], data: bytes, mode: int = 0o644) -> None:
-    """Put `data` at `path`: the old content or the new one is there, also after a power cut."""
+def write(path: str | os.PathLike[str], data: bytes, mode: int = 0o644, sync: bool = True) -> None:
+    """Put `data` at `path`: the old content or the new one is there, also after a power cut.
+
+    Without `sync` it is whole all the same, but may come late to the disk: for what can be derived again.
+    """
     target = os.fspath(path)
     folder, name = os.path.split(target)
     try:
         folder_fd = open_folder(folder or ".")
         try:
-            replace(folder_fd, name, data, mode, sync=True)
+            replace(folder_fd, name, data, mode, sync)
         finally:
             os.close(folder_fd)
     except OSError as error:

@@ -41,7 +41,7 @@ class Holder:
         from doflow import files, ledger
 
         words = {"pid": os.getpid(), "since": ledger.now(), "command": self._command}
-        files.write(str(self._root / ".doflow" / "holder.json"), (json.dumps(words) + "\n").encode())
+        files.write(str(self._root / ".doflow" / "holder.json"), (json.dumps(words) + "\n").encode(), sync=False)
         self._signed = True
 
     def release(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,18 +35,25 @@ class Catalogue:
     sources: tuple[str, ...]
 
 
-def catalogue(root: Path, variant: str = "") -> Catalogue:
-    """Every flow of the project and of doflow itself; one bad file never hides the others."""
+def catalogue(root: Path, variant: str = "", only: Collection[str] = ()) -> Catalogue:
+    """Every flow of the project and of doflow itself; one bad file never hides the others.
+
+    With `only`, just these flows and the ones they run inside of themselves.
+    """
     with _calm():
-        return _catalogue(_shelf(root, variant))
+        return _catalogue(_shelf(root, variant), list(only))
 
 
-def _catalogue(shelf: _Shelf) -> Catalogue:
+def _catalogue(shelf: _Shelf, only: list[str]) -> Catalogue:
     good: dict[str, Flow] = {}
     broken: dict[str, FlowError] = {}
-    for stem, path in shelf.files.items():
+    wanted = only or list(shelf.files)
+    for stem in wanted:
+        path = shelf.files[stem]
         try:
             good[stem] = shelf.flow(path)
+            inner = {step.flow for step in good[stem].steps if step.flow}
+            wanted += sorted(inner.difference(wanted)) if only else ()
         except FlowError as error:
             broken[stem] = error
             named = shelf.named(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import marshal
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ from doflow.version import VERSION
 
 STATE = ".doflow"
 _CACHE = "flows.cache"
+_NOT_RUN = frozenset({
+    "list", "help", "info", "forget", "clean", "ignore", "dumpdb", "strace", "tabcompletion", "reset-dep", "auto",
+})  # fmt: skip
 
 
 class Project:
@@ -56,18 +59,32 @@ def find(start: str | None = None) -> Path:
     return Path(hot.find(start or ""))
 
 
-def open_(root: Path, environ: Mapping[str, str]) -> Project:
-    """From the cache while every source is as it was; else from the YAML files."""
+def open_(root: Path, environ: Mapping[str, str], words: Sequence[str] = ()) -> Project:
+    """From the cache while every source is as it was; else from the YAML files.
+
+    `words`: the command line of a run. The first time, only the flows that it names are read before the first step.
+    """
     values = _cached(root, environ)
     if values is None:
-        values = _read(root, environ)
+        values = _read(root, environ, _named(root, words))
     return Project(root, values)
+
+
+def _named(root: Path, words: Sequence[str]) -> list[str]:
+    if not words or words[0] in _NOT_RUN:
+        return []
+    stems = dict.fromkeys(word.partition(":")[0] for word in words if not word.startswith("-"))
+    return [stem for stem in stems if stem and "/" not in stem and (root / "flows" / f"{stem}.yaml").is_file()]
 
 
 def keep(project: Project, environ: Mapping[str, str]) -> None:
     """Write the cache; only a run that has begun does, so that a refusal leaves nothing behind."""
     values = project.values
     if values.get("cached") or values["broken"]:
+        return
+    if values["partial"]:
+        project.__init__(project.root, _read(project.root, environ))  # type: ignore[misc]
+        keep(project, environ)
         return
     signs = [(name, _sign(name)) for name in project.sources]
     index = {name: values[name] for name in ("about", "params", "broken", "sources")}
@@ -93,7 +110,7 @@ def prepare(root: Path) -> None:
     ignore = folder / ".gitignore"
     if not ignore.exists():
         folder.mkdir(exist_ok=True)
-        files.write(ignore, b"*\n")
+        files.write(ignore, b"*\n", sync=False)
 
 
 def _cached(root: Path, environ: Mapping[str, str]) -> dict[str, Any] | None:
@@ -109,7 +126,7 @@ def _cached(root: Path, environ: Mapping[str, str]) -> dict[str, Any] | None:
     return dict(values)
 
 
-def _read(root: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> dict[str, Any]:
     from doflow import load, plan, settings, subflow
     from doflow.errors import FlowError
 
@@ -119,7 +136,7 @@ def _read(root: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     except FlowError as error:
         chosen = settings.load(Path(os.devnull), {})
         broken["doflow.yaml"] = str(error)
-    found = load.catalogue(root, chosen.command_variant)
+    found = load.catalogue(root, chosen.command_variant, only)
     broken |= {name: str(error) for name, error in found.broken.items()}
     flows = {name: subflow.inline(flow, found.flows) for name, flow in found.flows.items()}
     plans = {name: plan.build(flow, chosen) for name, flow in flows.items()}
@@ -129,6 +146,7 @@ def _read(root: Path, environ: Mapping[str, str]) -> dict[str, Any]:
         "plans": {name: _bare(value) for name, value in plans.items()},
     }
     return {
+        "partial": bool(only),
         "detail": detail,
         "about": {name: flow.about for name, flow in found.flows.items()},
         "params": {

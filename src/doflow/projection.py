@@ -66,7 +66,7 @@ class Projection:
         path = self._world.state_dir / "pipeline-state.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.values(), ensure_ascii=False, indent=1)
-        files.write(str(path), text.encode("utf-8", "surrogateescape") + b"\n")
+        files.write(str(path), text.encode("utf-8", "surrogateescape") + b"\n", sync=False)
 
     def values(self) -> dict[str, Any]:
         book, run = self._world.book, self._world.run

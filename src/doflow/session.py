@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,7 @@ class Session:
     def __init__(self, root: Path, environ: Mapping[str, str]) -> None:
         self.root = root
         self.environ = environ
+        self.words: Sequence[str] = ()
         self.executing = False
         self.selected: tuple[str, ...] = ()
         self.code = 0
@@ -79,7 +80,7 @@ class Session:
     @property
     def project(self) -> project.Project:
         if self._project is None:
-            self._project = project.open_(self.root, self.environ)
+            self._project = project.open_(self.root, self.environ, self.words)
         return self._project
 
     @property
@@ -135,7 +136,6 @@ class Session:
             project.prepare(self.root)
             if self.holder is not None:
                 self.holder.sign()
-            project.keep(self.project, self.environ)
             work.world.state_dir.mkdir(parents=True, exist_ok=True)
             hot.remove(str(self.root), work.world.flow.name)
             intake.begin(work.world)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from doit.task import Task
@@ -35,13 +35,14 @@ _FLAGS = (
 )
 
 
-def namespace(root: str | None) -> dict[str, object]:
+def namespace(root: str | None, words: Sequence[str] | None = None) -> dict[str, object]:
     """What a dodo.py must hold. The project's own folder goes to the end of the import path, so that a file planted
     there cannot stand in for a library."""
     folder = project.find(root)
     ours = {"", str(folder), os.getcwd()}
     sys.path[:] = [path for path in sys.path if path not in ours] + [path for path in sys.path if path in ours]
     session = Session(folder, os.environ)
+    session.words = sys.argv[1:] if words is None else words
     found: dict[str, object] = {
         "DOIT_CONFIG": {
             "doflow": session,
@@ -95,7 +96,7 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
 
 def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     """The run that is meant, its world, and, when a run begins, what a killed one left made good."""
-    from doflow import concrete
+    from doflow import concrete, process
     from doflow.errors import UsageError
     from doflow.guards.fence import Fence
     from doflow.projection import Projection
@@ -107,6 +108,7 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
         if "doflow.yaml" in opened.broken:
             raise UsageError(opened.broken["doflow.yaml"])
         session.lock()
+        process.warm()
     wish = _wish(opened.params[flow], given)
     run = _run(session, flow, wish)
     options = Options(

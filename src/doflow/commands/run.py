@@ -115,7 +115,7 @@ def _slow(root: str, asked: dict[str, str]) -> int:
     from doflow.errors import DoflowError
 
     try:
-        namespace = tasks.namespace(root)
+        namespace = tasks.namespace(root, [asked["flow"]] if asked.get("flow") else [])
     except DoflowError as error:
         return _refuse(error.message, "json" in asked, error.hint)
     session = tasks.session_of(namespace)

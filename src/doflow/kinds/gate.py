@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from doflow import keys, plan, sections
+from doflow import keys, ledger, plan, sections
+from doflow.lock import Approval
 from doflow.model import Outcome, Status, Step
 from doflow.world import World
 
 
 def approved(step: Step, world: World) -> bool:
-    if world.settings.auto_approve or world.options.auto_approve:
-        return True
+    """Is there a yes to exactly what is there now?"""
     held = world.book.approvals.get(step.id)
     return held is not None and held.digest == shown(step, world)
 
@@ -23,6 +23,12 @@ def shown(step: Step, world: World) -> str:
 
 def ask(step: Step, world: World) -> Outcome:
     if approved(step, world):
+        return Outcome(Status.DONE)
+    if world.settings.auto_approve or world.options.auto_approve:
+        with world.guard:
+            world.book.approvals[step.id] = Approval(shown(step, world), "auto_approve", "", ledger.now())
+            world.book.loose.add(step.id)
+        world.ledger.add("approved", step=step.id, by="auto_approve", shown=shown(step, world))
         return Outcome(Status.DONE)
     paths = ", ".join(world.path(said) for said in _made(step, world))
     question = plan.gate_text(step, world.settings)
