@@ -56,7 +56,7 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
                 _column(scene, size, rounds, known, folder, figures)
             print("\n".join(table.lines(scene.name, scene.about, figures, base)), flush=True)
     missed = table.misses(figures, base)
-    print("\n".join(f"MISS {line}" for line in missed) or "every target is met")
+    print("\n".join(f"MISS {line}" for line in missed) or "every target that was measured is met")
     return 1 if asked.check and missed else 0
 
 

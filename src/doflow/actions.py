@@ -113,19 +113,25 @@ def _safely(session: Session, work: Work, run: Callable[[], Outcome]) -> Outcome
         session.begin(work)
         return run()
     except (DoflowError, OSError) as error:
-        return _broke(work, error)
+        return _broke(session, work, error)
     finally:
         session.busy.discard(token)
 
 
-def _broke(work: Work, error: DoflowError | OSError) -> Outcome:
-    """Told in words, and written down if the disk still takes it."""
+def _broke(session: Session, work: Work, error: DoflowError | OSError) -> Outcome:
+    """Told in words, and written down if there is a run yet and the disk still takes it."""
     if isinstance(error, OSError):
         place = error.filename or work.world.root / STATE
         error = files.broke("use", os.fsdecode(place), error)
+    told = {"message": error.message, "hint": error.hint}
     if work.begun:
         with suppress(DoflowError, OSError):
-            work.world.ledger.add("error", message=error.message, hint=error.hint)
+            work.world.ledger.add("error", **told)
+            return Outcome(Status.FAILED, error.message, error.hint)
+    if session.json:  # no event will tell it
+        import json
+
+        session.warn(json.dumps({"event": "error", **told}))
     return Outcome(Status.FAILED, error.message, error.hint)
 
 

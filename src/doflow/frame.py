@@ -107,7 +107,7 @@ def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: in
             fence.enter(job)
     event = "phase_starting" if job.phase else "step_starting"
     title = {"title": job.phase.title, "of": job.of} if job.phase else {}
-    durable = job.paid or bool(job.makes)
+    durable = job.paid
     world.ledger.add(event, durable=durable, **job.where, **title, attempt=attempt, key=job.key.key, makes=begun)
     try:
         outcome = _produced(job, world, fence, produce, attempt)
@@ -171,7 +171,7 @@ def problems(job: Job, world: World, outcome: Outcome) -> str:
 def _returned(job: Job, world: World, made: Mapping[str, str], outcome: Outcome, attempt: int) -> None:
     log = watching.log_path(job, world, attempt)
     entry = world.ledger.add(
-        "returned", **job.where, key=job.key.key, files=made, log=log, model=outcome.model, session=outcome.session
+        "returned", job.paid, **job.where, key=job.key.key, files=made, log=log, model=outcome.model, session=outcome.session
     )
     world.book.returned[job.name] = entry
 

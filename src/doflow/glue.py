@@ -5,6 +5,7 @@ The entry point replaces doit's own command everywhere, so it changes nothing wh
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import signal
@@ -71,9 +72,15 @@ class FlowRun(Run):  # type: ignore[misc]
         except nested.NestedExecutionError as error:
             return _refused(session, error.message)
         session.executing = Backend.running = True
+        gc.disable()  # until the first step has begun: what is made up to there stays
         nested.enter(os.environ)
         session.quiet = params["reporter"] != "console"
         words = args or _default(session, self.loader.namespace)
+        if not words and self.bin_name == "doflow":
+            nested.leave(os.environ)
+            return _refused(session, f"{_nothing(session)}\n  hint: doflow run --flow FLOW --goal '…'")
+        if not words:  # doit has default tasks of its own
+            session.warn(_nothing(session))
         session.selected = tuple(word.split(":")[0] for word in words if not word.startswith("-"))
         try:
             return int(super().execute(params, self._taken(words)))
@@ -264,9 +271,12 @@ def _default(session: Session, namespace: Mapping[str, Any]) -> list[str]:
     here = [run for run in known if run.branch == branch] or [run for run in known if not tasks.finished(session, run)]
     if here:
         return [here[-1].flow, f"--run={here[-1].name}"]
-    flows = ", ".join(session.project.about) or "none: doflow init"
-    session.warn(f'no run to go on with. Start one: doit FLOW --goal="…"   (flows: {flows})')
     return []
+
+
+def _nothing(session: Session) -> str:
+    flows = ", ".join(session.project.about) or "none: doflow init"
+    return f'no run to go on with. Start one: doit FLOW --goal="…"   (flows: {flows})'
 
 
 def _short(error: Exception, hint: str) -> str:

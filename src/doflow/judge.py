@@ -156,3 +156,16 @@ def described(step: Step, world: World) -> dict[str, str]:
     if step.prompt is not None and step.prompt.packaged:
         found["packaged"] = keys.short(step.prompt.text, 8)
     return found
+
+
+def author(name: str, step: Step, world: World) -> str:
+    """Who wrote what this step made: a person where it is a person's, else the agent that did it."""
+    record = world.book.steps.get(name)
+    if record is None:
+        return ""
+    held = [world.book.artifacts.get(world.path(said)) for said in step.makes] if name == step.id else []
+    others = sorted({artifact.author for artifact in held if artifact and artifact.author not in ("agent", "command")})
+    if others:
+        return ", ".join(others)
+    agent, model = record.by.get("agent", "command"), record.by.get("model", "")
+    return f"{agent} ({model})" if model and model not in agent else agent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 from doflow.light import dataclass, field
 
@@ -198,7 +199,18 @@ class Flow:
     inputs: tuple[tuple[str, str], ...] = ()
 
     def step(self, name: str) -> Step | None:
-        return next((step for step in self.steps if step.id == name), None)
+        return _by_id(self.steps).get(name)
+
+
+_index: list[Any] = [None, {}]
+
+
+def _by_id(steps: tuple[Step, ...]) -> dict[str, Step]:
+    """The steps of a flow by id; remembered for the flow that was asked last, which nearly always is the only one."""
+    if _index[0] is not steps:
+        _index[:] = [steps, {step.id: step for step in steps}]
+    found: dict[str, Step] = _index[1]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,8 @@ def places(name: bytes, env: dict[bytes, bytes]) -> list[bytes]:
     if b"/" in name or not name:
         return [name]
     path = env.get(b"PATH", os.defpath.encode())
-    return [os.path.join(folder or b".", name) for folder in path.split(b":")]
+    found = [os.path.join(folder or b".", name) for folder in path.split(b":")]
+    return [place for place in found if os.path.lexists(place)]
 
 
 def reason(path: bytes, error: OSError) -> str:

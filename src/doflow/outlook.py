@@ -124,7 +124,7 @@ def _lines(step: Step, world: World, gone: frozenset[str]) -> list[Line]:
 
 def _step(step: Step, world: World, forgotten: bool) -> Line:
     record = world.book.steps.get(step.id)
-    author = _author(step.id, step, world)
+    author = judge.author(step.id, step, world)
     if away(world):
         return Line(step.id, "step", step.id, author=author, reasons=() if record else (_NEW,))
     if step.id in world.book.returned and not world.run.fresh:
@@ -154,7 +154,7 @@ def _changes(step: Step, world: World) -> list[str]:
 def _phases(step: Step, world: World, gone: frozenset[str]) -> list[Line]:
     if away(world):
         names = [name for name in world.book.steps if name.startswith(f"{step.id}:")]
-        done = [Line(name, "phase", step.id, author=_author(name, step, world)) for name in names]
+        done = [Line(name, "phase", step.id, author=judge.author(name, step, world)) for name in names]
         return done or [Line(step.id, "phases", step.id, reasons=(_NEW,))]
     if not world.digest(world.phases(step)):
         return [Line(step.id, "phases", step.id, reasons=(_NEW,))]
@@ -164,7 +164,7 @@ def _phases(step: Step, world: World, gone: frozenset[str]) -> list[Line]:
         verdict = judge.of_phase(step, phase, key, world)
         told = f"{world.flow.name}:{name}" in gone
         reasons = (*(("you told doit to forget it",) if told else ()), *verdict.reasons)
-        line = Line(name, "phase", step.id, "done", reasons, verdict.remarks, (), _author(name, step, world))
+        line = Line(name, "phase", step.id, "done", reasons, verdict.remarks, (), judge.author(name, step, world))
         found.append(_judged(line, world))
     return found
 
@@ -242,16 +242,3 @@ def _rests_on(line: Line, step: Step, world: World) -> list[str]:
     paths = [path for read in one.reads for path in world.place.expand(read.path)]
     paths += [_CODE] if world.reviews_code(step) else []
     return [*paths, *(world.path(said) for said in step.makes)] if line.role == "gate" else paths
-
-
-def _author(name: str, step: Step, world: World) -> str:
-    """Who wrote what this step made: a person where it is a person's, else the agent that did it."""
-    record = world.book.steps.get(name)
-    if record is None:
-        return ""
-    held = [world.book.artifacts.get(world.path(said)) for said in step.makes] if name == step.id else []
-    others = sorted({artifact.author for artifact in held if artifact and artifact.author not in ("agent", "command")})
-    if others:
-        return ", ".join(others)
-    agent, model = record.by.get("agent", "command"), record.by.get("model", "")
-    return f"{agent} ({model})" if model and model not in agent else agent

@@ -40,7 +40,8 @@ def build(flow: Flow, settings: Settings) -> Plan:
     pipeline = flow.pipeline or tuple(by_id)
     ends = {step.id: f"{flow.name}:{_parts(step, settings)[-1]}" for step in flow.steps}
     router = next((name for name in pipeline if by_id[name].routes), "")
-    settled = pipeline[: pipeline.index(router) + 1] if router else pipeline
+    settled = frozenset(pipeline[: pipeline.index(router) + 1] if router else pipeline)
+    running = frozenset(pipeline)
     nodes: list[Node] = []
     before: tuple[str, ...] = ()
     for name in pipeline:
@@ -49,7 +50,7 @@ def build(flow: Flow, settings: Settings) -> Plan:
         nodes += _nodes(flow, by_id[name], settings, wait, "" if name in settled else ends[router])
         before = (ends[name],)
     for step in flow.steps:
-        if step.id not in pipeline:
+        if step.id not in running:
             nodes += _nodes(flow, step, settings, (), ends[router] if router else "")
     return Plan(
         flow.name,

@@ -30,6 +30,7 @@ class Project:
         self.sources = tuple(values["sources"])
         self.values = values
         self._detail: dict[str, Any] | None = values.get("detail")
+        self._flows: dict[str, Any] = {}
 
     @property
     def detail(self) -> dict[str, Any]:
@@ -41,7 +42,9 @@ class Project:
     def flow(self, name: str) -> Any:
         from doflow import model
 
-        return _typed(self.detail["flows"][name], vars(model))
+        if name not in self._flows:
+            self._flows[name] = _typed(self.detail["flows"][name], vars(model))
+        return self._flows[name]
 
     def settings(self) -> Any:
         from doflow import model

@@ -14,6 +14,7 @@ from doflow.ledger import now
 from doflow.world import World
 
 _GAP = 0.2
+_SHARE = 50  # a large state is written seldom enough to cost a fiftieth of the time
 
 
 class Projection:
@@ -22,6 +23,7 @@ class Projection:
     def __init__(self, world: World) -> None:
         self._world = world
         self._last = 0.0
+        self._gap = _GAP
         self._current = ""
         self._status = "active"
         self._why: dict[str, Any] = {}
@@ -46,7 +48,7 @@ class Projection:
             self._set("failed", entry)
         elif event == "pipeline_complete":
             self._status, self._why = "completed", {}
-        if event != "heartbeat" and event != "step_skipped" and time.monotonic() - self._last >= _GAP:
+        if event != "heartbeat" and event != "step_skipped" and time.monotonic() - self._last >= self._gap:
             with suppress(WorldError, OSError):  # derived: what matters is in the ledger, and the end is written again
                 self.write()
 
@@ -62,11 +64,13 @@ class Projection:
         self.write()
 
     def write(self) -> None:
-        self._last = time.monotonic()
+        began = time.monotonic()
         path = self._world.state_dir / "pipeline-state.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.values(), ensure_ascii=False, indent=1)
+        text = json.dumps(self.values(), ensure_ascii=False)
         files.write(str(path), text.encode("utf-8", "surrogateescape") + b"\n", sync=False)
+        self._last = time.monotonic()
+        self._gap = max(_GAP, _SHARE * (self._last - began))
 
     def values(self) -> dict[str, Any]:
         book, run = self._world.book, self._world.run

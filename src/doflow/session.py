@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -140,6 +141,7 @@ class Session:
             hot.remove(str(self.root), work.world.flow.name)
             intake.begin(work.world)
             work.begun = True
+            gc.enable()
 
     def finish(self, interrupted: bool) -> None:
         """Status on disk and exit code agree; a complete run is stamped."""

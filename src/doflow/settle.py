@@ -36,7 +36,8 @@ def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
             world.book.loose.add(job.name)
         for told in (world.book.begun, world.book.returned, world.book.intents):
             told.pop(job.name, None)
-        watching.remember(job, world)
+        if job.paid:
+            watching.remember(job, world)
     return outcome
 
 
@@ -100,7 +101,7 @@ def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str,
 def _committed(job: Job, world: World, artifacts: Mapping[str, Artifact]) -> str:
     entry = world.book.returned.get(job.name, {})
     intent = world.book.intents.get(job.name)
-    world.write_lock()
+    world.write_lock(sync=not world.settings.commit_artifacts)
     if not world.settings.commit_artifacts and not job.phase:
         return ""
     if intent is not None:
@@ -111,15 +112,15 @@ def _committed(job: Job, world: World, artifacts: Mapping[str, Artifact]) -> str
     paths = {*entry.get("files", {}), *artifacts, f"{world.run.dir}/{lock.NAME}"}
     paths |= {f"{world.run.dir}/{name}" for name in ("input.md", *(path for path, _ in world.flow.inputs))}
     message = _message(world, _subject(job, world), job.step.id, job.key.key, job.phase.number if job.phase else "")
-    return _commit(world, tuple(sorted(paths)), message, job.where)
+    return _commit(world, tuple(sorted(paths)), message, job.where, job.paid)
 
 
-def _commit(world: World, paths: tuple[str, ...], message: str, where: Mapping[str, str]) -> str:
+def _commit(world: World, paths: tuple[str, ...], message: str, where: Mapping[str, str], paid: bool = True) -> str:
     from doflow.repo import commit as commits
 
     def ready(base: str, new: str) -> None:
         if where:
-            world.ledger.add("intent", **where, base=base, new=new)
+            world.ledger.add("intent", paid, **where, base=base, new=new)
 
     now = look.find(str(world.root)).branch
     if now != world.run.branch and not world.options.reopen:

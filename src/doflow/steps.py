@@ -34,7 +34,7 @@ _ONLY = {
     "check": ("agent", "implement", "review", "shell"),
     "repair": ("agent", "implement", "review", "shell"),
     "routes": ("agent", "review", "shell"),
-    "foreach": ("agent", "shell", "flow"),
+    "foreach": ("agent", "shell"),
 }
 _KINDS = ("agent", "review", "implement", "shell", "gate", "flow")
 _FOREIGN = {kind: frozenset(word for word, kinds in _ONLY.items() if kind not in kinds) for kind in _KINDS}

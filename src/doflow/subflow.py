@@ -14,8 +14,7 @@ from doflow.model import Flow, Read, Route, Step
 
 
 def inline(flow: Flow, flows: Mapping[str, Flow]) -> Flow:
-    """One per item (`foreach`) is not done here: such a step stays as it is."""
-    subs = {step.id: step for step in flow.steps if step.kind == "flow" and not step.foreach}
+    subs = {step.id: step for step in flow.steps if step.kind == "flow"}
     if not subs:
         return flow
     inner = {name: inline(flows[step.flow], flows) for name, step in subs.items()}

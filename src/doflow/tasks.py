@@ -182,7 +182,7 @@ def finished(session: Session, run: Any) -> bool:
     if held is None or run.flow not in session.project.about:
         return False
     markers = {name: record.marker for name, record in held.steps.items() if record.marker}
-    kinds = {step["id"]: step["kind"] for step in session.project.detail["flows"][run.flow]["steps"]}
+    kinds = {step.id: step.kind for step in session.project.flow(run.flow).steps}
     order = plan.active(session.project.plan(run.flow), markers)
     return all(name in held.steps or kinds.get(name) == "gate" for name in order)
 
@@ -250,7 +250,8 @@ def _tasks(session: Session, work: Work, node: Node) -> Iterator[Task]:
 def _group(flow: str, work: Work) -> Task:
     """The flow itself: all steps that are settled, and behind a router those that it names."""
     plan = work.world.plan
-    settled = [node.name for node in plan.nodes if not node.router and node.step in plan.pipeline]
+    open_ = {node.step for node in plan.nodes if node.router}  # with all their parts: a route may leave them out
+    settled = [node.name for node in plan.nodes if node.step in plan.pipeline and node.step not in open_]
     routers = [node.router for node in plan.nodes if node.router and node.step in plan.pipeline]
     if not routers:
         routers = [plan.ends[name] for name in plan.pipeline if name in plan.routes]

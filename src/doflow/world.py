@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from doflow import book as books
-from doflow import concrete, files, keys, ledger, lock, plan
+from doflow import concrete, environment, files, keys, ledger, lock, plan
 from doflow.light import dataclass, field
 from doflow.lock import Artifact, Record
 from doflow.model import Flow, Settings, Step
@@ -60,6 +60,7 @@ class World:
     _lines: lock.Lines = field(default_factory=lock.Lines)
     _digests: dict[str, tuple[tuple[int, int, int, int], str]] = field(default_factory=dict)
     _order: tuple[object, tuple[str, ...], dict[str, tuple[str, ...]]] | None = None
+    _shell: dict[str, str] = field(default_factory=dict)
     _place: keys.Place | None = None
     lock_digest: str = ""
     _base: str | None = None
@@ -104,6 +105,13 @@ class World:
     @property
     def run_dir(self) -> Path:
         return self.root / self.run.dir
+
+    @property
+    def shell(self) -> dict[str, str]:
+        """The person's environment as commands get it."""
+        if not self._shell:
+            self._shell = environment.for_shell(self.environ, {})
+        return self._shell
 
     @property
     def params(self) -> dict[str, str]:
@@ -241,8 +249,9 @@ class World:
         exact = [name for prefix, name in self.settings.route_agents if step.id == prefix]
         return (exact or routed or [step.agent or "default"])[0]
 
-    def write_lock(self) -> None:
-        lock.write(self.run_dir / lock.NAME, self._lines.text(self.book.lock))
+    def write_lock(self, sync: bool = True) -> None:
+        """Without `sync` when a commit follows, which brings it to the disk with everything else."""
+        files.write(str(self.run_dir / lock.NAME), self._lines.text(self.book.lock), sync=sync)
         self.lock_digest = self.digest(f"{self.run.dir}/{lock.NAME}")
 
     def put(self, name: str, record: Record, artifacts: Mapping[str, Artifact]) -> None:

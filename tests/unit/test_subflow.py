@@ -141,6 +141,15 @@ def test_an_outer_route_may_name_a_sub_flow():
     assert active(found, ask="YES", r__look="SCALE: SMALL") == ("ask", "r/look", "r/mend", "last")
 
 
+def test_who_waits_for_a_sub_flow_that_routes_waits_for_all_of_it_that_runs():
+    outer = flow("big", Step("r", "flow", flow="routed"), Step("side", after=()), Step("last", after=("r",)))
+
+    found = inlined(outer, ROUTED)
+
+    order = active(found, r__look="SCALE: SMALL")
+    assert plan.follows(plan.build(found, Settings()), order)["last"] == ("r/look", "r/mend")
+
+
 def test_a_gate_on_the_step_stands_behind_the_inner_flow_and_shows_what_it_made():
     outer = flow("big", Step("d", "flow", flow="design", gate="Good?"), Step("r", "flow", flow="routed", gate="Mended?"),
                  Step("last", after=("d",)))  # fmt: skip
@@ -163,12 +172,6 @@ def test_a_list_of_items_in_a_sub_flow_is_read_where_the_sub_flow_makes_it():
 
     assert (steps["e/part"].foreach, steps["e/part"].makes) == ("e/items.yaml", ("e/{item}.md",))
     assert (steps["e/fixed"].foreach, steps["e/fixed"].makes) == (("a", "b"), ("e/x-{item}.md",))
-
-
-def test_a_sub_flow_per_item_is_left_for_the_guard_to_refuse():
-    outer = flow("big", Step("d", "flow", flow="design", foreach=("a", "b")), Step("last"))
-
-    assert inlined(outer, DESIGN) == outer
 
 
 def test_the_agent_of_the_step_does_the_inner_steps_that_name_none():

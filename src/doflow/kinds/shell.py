@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from doflow import environment, frame, keys, process, watching
+from doflow import frame, keys, process, watching
 from doflow.guards.fence import Fence
 from doflow.job import Job
 from doflow.model import Command, Outcome, Status, Step
@@ -62,7 +62,7 @@ def _run(job: Job, world: World, attempt: int) -> Outcome:
 def _environment(job: Job, world: World) -> dict[str, str]:
     makes = "\n".join(str(world.root / path) for path in job.makes)
     extra = {"DOFLOW_RUN": world.run.name, "DOFLOW_RUN_DIR": str(world.run_dir), "DOFLOW_STEP": job.step.id}
-    return environment.for_shell(world.environ, extra | ({"DOFLOW_MAKES": makes} if makes else {}))
+    return world.shell | extra | ({"DOFLOW_MAKES": makes} if makes else {})
 
 
 def _indented(text: str) -> str:
