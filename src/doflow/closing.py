@@ -9,12 +9,16 @@ from doflow import hot, lock
 from doflow.errors import WorldError
 from doflow.ledger import now
 from doflow.project import Project
-from doflow.settle import commit_lock
+from doflow.settle import commit_lock, complete_group
 from doflow.world import World
 
 
 def complete(world: World, begun: bool) -> None:
     book = world.book
+    if world.head.branch == world.run.branch:
+        for step in world.flow.steps:  # over no items at all, or killed right after the last of them
+            if step.foreach and step.id in world.order() and step.id not in book.steps:
+                complete_group(world, step.id)
     loose = sorted(name for name in book.loose if name in book.steps)
     if loose and world.head.branch == world.run.branch:
         names = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")

@@ -28,7 +28,7 @@ class Desk:
         return self.session.root
 
     def runs(self) -> tuple[Run, ...]:
-        return runs.known(self.root, self.session.project.detail["settings"]["layout"])
+        return runs.known(self.root, self.session.project.layout)
 
     def run(self, name: str = "", flow: str = "") -> Run:
         """By name or number; else the run of the branch that is checked out; else the latest."""

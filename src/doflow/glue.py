@@ -267,7 +267,7 @@ def _default(session: Session, namespace: Mapping[str, Any]) -> list[str]:
         branch = look.find(str(session.root)).branch
     except DoflowError:
         return []
-    known = runs.known(session.root, session.project.detail["settings"]["layout"])
+    known = runs.known(session.root, session.project.layout)
     here = [run for run in known if run.branch == branch] or [run for run in known if not tasks.finished(session, run)]
     if here:
         return [here[-1].flow, f"--run={here[-1].name}"]

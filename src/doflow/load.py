@@ -65,6 +65,11 @@ def _catalogue(shelf: _Shelf, only: list[str]) -> Catalogue:
     return Catalogue(good, broken, shelf.sources())
 
 
+def names(root: Path) -> tuple[str, ...]:
+    """The names of all flows, as their files say."""
+    return tuple(_shelf(root, "").files)
+
+
 def flow_file(path: Path, root: Path, variant: str = "") -> Flow:
     """One flow, from a file anywhere; raises FlowError with everything that is wrong in it."""
     with _calm():

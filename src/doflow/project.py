@@ -51,6 +51,11 @@ class Project:
 
         return _typed(self.detail["settings"], vars(model))
 
+    @property
+    def layout(self) -> str:
+        """The folder that runs are kept in."""
+        return str(self.detail["settings"].get("layout", "specs"))
+
     def plan(self, name: str) -> Any:
         from doflow import plan
 
@@ -86,9 +91,9 @@ def keep(project: Project, environ: Mapping[str, str]) -> None:
     if values.get("cached") or values["broken"]:
         return
     if values["partial"]:
-        project.__init__(project.root, _read(project.root, environ))  # type: ignore[misc]
-        keep(project, environ)
-        return
+        _complete(project, environ)
+        if values["broken"]:
+            return
     signs = [(name, _sign(name)) for name in project.sources]
     index = {name: values[name] for name in ("about", "params", "broken", "sources")}
     packed = marshal.dumps(project.detail)
@@ -103,6 +108,23 @@ def keep(project: Project, environ: Mapping[str, str]) -> None:
     except OSError:
         return  # without a cache the flows are read again: slower, not worse
     values["cached"] = True
+
+
+def _complete(project: Project, environ: Mapping[str, str]) -> None:
+    """Read the flows that the first step did not have to wait for."""
+    from doflow import load
+
+    others = [name for name in load.names(project.root) if name not in project.about and name not in project.broken]
+    rest = _read(project.root, environ, others) if others else None
+    project.values["partial"] = False
+    if rest is None:
+        return
+    for name in ("about", "params", "broken"):
+        project.values[name].update(rest[name])
+    for name in ("flows", "plans"):
+        project.detail[name].update(rest["detail"][name])
+    project.values["sources"] = list(dict.fromkeys([*project.values["sources"], *rest["sources"]]))
+    project.sources = tuple(project.values["sources"])
 
 
 def prepare(root: Path) -> None:
@@ -176,7 +198,9 @@ def _plain(value: Any) -> Any:
     """Types into data that marshal can keep: a type of ours becomes (its name, its values)."""
     names = getattr(type(value), "__light__", ())
     if names:
-        return {"": type(value).__name__, **{name: _plain(getattr(value, name)) for name in names}}
+        usual = type(value).__defaults__
+        said = [(name, found) for name in names if (found := getattr(value, name)) is not usual.get(name, value)]
+        return {"": type(value).__name__, **{name: _plain(found) for name, found in said}}
     if isinstance(value, tuple):
         return tuple(_plain(item) for item in value)
     if isinstance(value, Mapping):

@@ -148,7 +148,7 @@ def _run(session: Session, flow: str, wish: Wish) -> Any:
     from doflow.errors import UsageError
     from doflow.repo import look
 
-    layout = session.project.detail["settings"]["layout"]
+    layout = session.project.layout
     head = look.find(str(session.root))
     known = runs.known(session.root, layout)
     if session.executing:

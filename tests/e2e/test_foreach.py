@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.project import Project
+from tests.support.project import Project, eventually
 
 LISTED = """
     flow: work
@@ -144,6 +144,9 @@ def test_an_empty_list_asks_for_nothing(project):
     ran(work, "work", "--goal=x")
 
     assert (work.calls(), work.state()["status"]) == (["list", "sum"], "completed")
+    assert work.state()["completed"] == ["list", "part", "sum"]
+    ran(work, "work")
+    assert work.calls() == ["list", "sum"]
 
 
 def test_a_gate_over_items_shows_what_all_of_them_made_and_asks_again_when_one_changed(project):
@@ -173,6 +176,25 @@ def test_a_question_in_one_item_pauses_the_run(project):
     (work.run_dir() / "parts" / "beta.md").write_text("# B\nSeven.\n")
     ran(work, "work")
     assert work.calls()[-1] == "sum"
+
+
+def test_killed_after_the_last_item_the_step_is_done_all_the_same(project):
+    work = begun(project, LISTED)
+    work.agent('usual() if step != "sum" else time.sleep(60)')
+    running = work.start("doit", "work", "--goal=x")
+    assert eventually(lambda: "sum" in work.calls())
+    running.kill()
+    running.communicate(timeout=20)
+    path = work.root / ".doflow" / "runs" / "001-x" / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    last = max(number for number, line in enumerate(lines) if '"step_complete"' in line and '"step":"part:gamma"' in line)
+    path.write_text("".join(lines[: last + 1]))  # as if it had happened right there
+    work.agent("usual()")
+
+    ran(work, "work")
+
+    assert (work.state()["completed"], work.state()["status"]) == (["part", "sum"], "completed")
+    assert sorted(work.calls()) == ["part:alpha", "part:beta", "part:gamma", "sum", "sum"]
 
 
 def test_commands_can_be_done_per_item_too(project):

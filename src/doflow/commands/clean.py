@@ -69,7 +69,7 @@ def _found(desk: Desk, args: argparse.Namespace, before: float) -> Iterator[Foun
     if args.quarantine:
         yield from (("in quarantine", path) for path in _kept(desk.root, before))
     if every:
-        layout = desk.session.project.detail["settings"]["layout"]
+        layout = desk.session.project.layout
         yield from (("a leftover of a killed process", path) for path in litter.temporary(desk.root, layout))
         yield from (("a memory that could not be read", path) for path in litter.spoilt(desk.root))
         yield from (("the state of no run", path) for path in litter.orphans(desk.root))

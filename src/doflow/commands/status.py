@@ -43,7 +43,7 @@ def status(args: Namespace) -> int:
     if args.run:
         return _one(root, args.run, working, args.json)
     opened = project.open_(root, os.environ)
-    known = runs.known(root, opened.detail["settings"]["layout"])
+    known = runs.known(root, opened.layout)
     for name in {"doflow.yaml", *(run.flow for run in known)} & opened.broken.keys():
         warn(opened.broken[name])
     rows = [_row(root, run, working) for run in known]

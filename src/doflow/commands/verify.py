@@ -57,7 +57,7 @@ def _run(desk: Desk, run: Run, held: bool, passed: list[str]) -> tuple[Finding, 
 def _project(desk: Desk) -> list[Finding]:
     """What lies around and belongs to nobody."""
     root = desk.root
-    layout = desk.session.project.detail["settings"]["layout"]
+    layout = desk.session.project.layout
     mend = "doflow clean   removes it"
     found = [
         Finding("", "temporary", f"{path.relative_to(root)} is a half-written file of a killed process", mend)
