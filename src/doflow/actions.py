@@ -90,7 +90,9 @@ def broken(session: Session, work: Work, error: DoflowError) -> object:
 
 def _guarded(session: Session, work: Work, alone: bool, run: Callable[[], Outcome]) -> object:
     if not session.executing:
-        return Stop(Outcome(Status.FAILED, "doflow is not installed in the environment that doit runs in", "pip install doflow"))
+        return Stop(
+            Outcome(Status.FAILED, "doflow is not installed in the environment that doit runs in", "pip install doflow")
+        )
     if session.limited is not None:
         return Stop(session.limited)
     with work.turn.take(alone):
@@ -216,4 +218,3 @@ def _forgotten(flow: str, name: str) -> tuple[str, ...]:
     asked = {f"{flow}:{name}", f"{flow}:{name.partition(':')[0]}"}
     told = manager is not None and any(manager.backend.get(task, FORGOTTEN) for task in asked)
     return ("you told doit to forget it",) if told else ()
-

@@ -48,7 +48,9 @@ def command(world: World) -> str:
     same = [other.name for other in known if other.flow == run.flow and other.branch == run.branch]
     which = "" if same[-1:] in ([run.name], []) else f" --run={run.name}"
     there = away(world) or not run.fresh
-    switch = f"git switch {shlex.quote(run.branch)} && " if there and run.branch and run.branch != world.head.branch else ""
+    switch = (
+        f"git switch {shlex.quote(run.branch)} && " if there and run.branch and run.branch != world.head.branch else ""
+    )
     return f"{switch}doit {run.flow}{which}"
 
 

@@ -34,7 +34,7 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
 
 def _last(path: str, limit: int = 4_000_000) -> str:
     """The agent's last words, from its log: whole up to a size no answer has."""
-    with open(path, "rb") as stream:  # noqa: PTH123 - a seek, not a read of all
+    with open(path, "rb") as stream:
         stream.seek(max(0, os.stat(path).st_size - limit))
         return stream.read().decode("utf-8", "replace")
 

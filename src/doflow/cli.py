@@ -73,7 +73,7 @@ def _help(words: list[str]) -> int:
     sys.stdout.write(
         "usage: doflow VERB …\n\nMake for coding agents: flows in YAML, done by agents, every step a doit task.\n\n"
         + "\n".join(lines)
-        + "\n\n`doflow VERB --help` says more. `doit list` shows the flows; `doit FLOW --goal=\"…\"` runs one.\n"
+        + '\n\n`doflow VERB --help` says more. `doit list` shows the flows; `doit FLOW --goal="…"` runs one.\n'
         "Exit codes: 0 done, 1 error, 2 paused (a person is needed), 3 rate limited, 130 interrupted.\n"
     )
     return 0

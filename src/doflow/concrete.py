@@ -20,7 +20,13 @@ def flow(found: Flow, params: Mapping[str, str]) -> Flow:
 
 
 def step(found: Step, params: Mapping[str, str]) -> Step:
-    paths = (*found.makes, *(found.writes or ()), found.phases, *found.phases_or, *(read.path for read in (*found.reads, *found.needs)))
+    paths = (
+        *found.makes,
+        *(found.writes or ()),
+        found.phases,
+        *found.phases_or,
+        *(read.path for read in (*found.reads, *found.needs)),
+    )
     if not any("{" in path for path in paths):
         return found
     given = {**params, **{name: substitute(value, params) for name, value in found.params}}
@@ -52,7 +58,9 @@ def items(found: Step, text: str | None, name: str) -> tuple[Step, ...]:
 def _path(path: str, params: Mapping[str, str], found: Step) -> str:
     whole = substitute(path, params)
     if whole != path and (".." in whole.split("/") or "\n" in whole or "\0" in whole):
-        raise UsageError(f"step {found.id}: the path {path} becomes {whole!r}, which leaves its place", "give another value")
+        raise UsageError(
+            f"step {found.id}: the path {path} becomes {whole!r}, which leaves its place", "give another value"
+        )
     return whole
 
 

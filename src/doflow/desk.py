@@ -48,7 +48,9 @@ class Desk:
         """The world of a run, as the next `doit FLOW` would see it."""
         if run.flow not in self.session.project.about:
             broken = self.session.project.broken.get(run.flow)
-            raise UsageError(broken or f"run {run.name} is of the flow {run.flow}, which is not here", "doflow validate")
+            raise UsageError(
+                broken or f"run {run.name} is of the flow {run.flow}, which is not here", "doflow validate"
+            )
         return tasks.open_work(self.session, run.flow, {"run": run.name, **options})
 
     @contextmanager

@@ -217,7 +217,7 @@ def _sync_folder(path: str) -> None:
 
 
 def _unlink(name: str, folder_fd: int) -> None:
-    try:  # noqa: SIM105  (contextlib is too dear at start-up)
+    try:
         os.unlink(name, dir_fd=folder_fd)
     except OSError:
         pass  # it was renamed already, or its folder is gone: nothing of ours is left to remove

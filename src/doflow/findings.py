@@ -113,7 +113,9 @@ def depth(lines: int, files: int) -> tuple[str, int]:
 
 def lines(findings: Iterable[Finding]) -> str:
     """For a prompt: one line per finding."""
-    return "\n".join(f"- [{found.id}] {found.severity}: {found.text} ({found.place or 'no place'})" for found in findings)
+    return "\n".join(
+        f"- [{found.id}] {found.severity}: {found.text} ({found.place or 'no place'})" for found in findings
+    )
 
 
 def document(step: str, verdict_: str, rounds: int, size: str, findings: Sequence[Finding]) -> str:

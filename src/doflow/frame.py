@@ -171,7 +171,14 @@ def problems(job: Job, world: World, outcome: Outcome) -> str:
 def _returned(job: Job, world: World, made: Mapping[str, str], outcome: Outcome, attempt: int) -> None:
     log = watching.log_path(job, world, attempt)
     entry = world.ledger.add(
-        "returned", job.paid, **job.where, key=job.key.key, files=made, log=log, model=outcome.model, session=outcome.session
+        "returned",
+        job.paid,
+        **job.where,
+        key=job.key.key,
+        files=made,
+        log=log,
+        model=outcome.model,
+        session=outcome.session,
     )
     world.book.returned[job.name] = entry
 

@@ -203,7 +203,11 @@ def _noting(base: Any, session: Session) -> Any:
     class Noting(base):  # type: ignore[misc]
         def add_success(self, task: Any) -> None:
             super().add_success(task)
-            if task.actions and any(work.world.options.next for work in session.works.values()) and "." not in task.name:
+            if (
+                task.actions
+                and any(work.world.options.next for work in session.works.values())
+                and "." not in task.name
+            ):
                 raise Enough
 
         def add_failure(self, task: Any, fail: Any) -> None:
@@ -296,7 +300,10 @@ def _hinted(error: Exception, name: str, session: Session) -> str:
         wanted = getattr(error, "not_found", None)
         if wanted:
             known = ", ".join(session.project.about)
-            return "\n".join(session.project.broken.values()) or f"there is no flow or step called {wanted} (flows: {known})\n  hint: doit list --all"
+            return (
+                "\n".join(session.project.broken.values())
+                or f"there is no flow or step called {wanted} (flows: {known})\n  hint: doit list --all"
+            )
     return str(error)
 
 

@@ -29,7 +29,9 @@ class Holder:
             _patiently(fd)
         except OSError as cause:
             os.close(fd)
-            raise LockHeld(f"another run works in {self._root}{who(self._root)}", "wait for it, or stop it with ^C") from cause
+            raise LockHeld(
+                f"another run works in {self._root}{who(self._root)}", "wait for it, or stop it with ^C"
+            ) from cause
         self._fd = fd
         with suppress(OSError):
             self.left = (self._root / ".doflow" / "holder.json").stat().st_mtime
@@ -54,7 +56,7 @@ class Holder:
 
 
 def who(root: Path) -> str:
-    """" (pid 123, since …)", as far as it is known."""
+    """ " (pid 123, since …)", as far as it is known."""
     import json
 
     try:

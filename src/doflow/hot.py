@@ -50,7 +50,12 @@ def holds(root: str, flow: str, goal: str | None, run: str, environ: dict[str, s
     try:
         for name, size, mtime, ctime, inode in stamp["files"]:
             found = lstat(name)
-            if found.st_mtime_ns != mtime or found.st_ctime_ns != ctime or found.st_ino != inode or found.st_size != size:
+            if (
+                found.st_mtime_ns != mtime
+                or found.st_ctime_ns != ctime
+                or found.st_ino != inode
+                or found.st_size != size
+            ):
                 return None
         for name in stamp["absent"]:
             if os.path.lexists(name):
@@ -73,7 +78,14 @@ def write(root: str, flow: str, values: dict[str, object], names: set[str], envi
         files.append((name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
     newest = max((max(entry[2], entry[3]) for entry in files), default=0)
     time.sleep(max(0, min(_QUIET_NS, newest + _QUIET_NS - time.time_ns())) / 1e9)
-    stamp = {**values, "format": FORMAT, "self": _self(), "environ": overrides(environ), "files": files, "absent": absent}
+    stamp = {
+        **values,
+        "format": FORMAT,
+        "self": _self(),
+        "environ": overrides(environ),
+        "files": files,
+        "absent": absent,
+    }
     target = path(root, flow)
     try:
         os.makedirs(os.path.dirname(target), exist_ok=True)

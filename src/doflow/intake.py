@@ -80,7 +80,9 @@ def inputs(world: World) -> None:
 
 
 def _params(world: World) -> None:
-    missing = [param.name for param in world.flow.params if param.required and not world.params.get(param.name, "").strip()]
+    missing = [
+        param.name for param in world.flow.params if param.required and not world.params.get(param.name, "").strip()
+    ]
     if missing:
         name = missing[0]
         raise UsageError(

@@ -34,7 +34,7 @@ def dataclass(*, frozen: bool = False, slots: bool = True) -> Callable[[type[T]]
     """The decorator: `@dataclass(frozen=True, slots=True)`."""
 
     def wrap(cls: type[T]) -> type[T]:
-        own = tuple(cls.__dict__.get("__annotations__", ()))
+        own = tuple(cls.__dict__.get("__annotations__", ()))  # noqa: RUF063 - only its own, and without `inspect`
         space = {name: value for name, value in cls.__dict__.items() if name not in ("__dict__", "__weakref__")}
         defaults = {name: space.pop(name) for name in own if name in space}
         for base in cls.__mro__[1:]:
@@ -55,7 +55,9 @@ def dataclass(*, frozen: bool = False, slots: bool = True) -> Callable[[type[T]]
 def replace(value: T, /, **changes: Any) -> T:
     """The same value with some fields changed."""
     names: tuple[str, ...] = value.__light__  # type: ignore[attr-defined]
-    return type(value)(**{name: changes.pop(name) if name in changes else getattr(value, name) for name in names}, **changes)
+    return type(value)(
+        **{name: changes.pop(name) if name in changes else getattr(value, name) for name in names}, **changes
+    )
 
 
 def regex(text: str, flags: int = 0) -> re.Pattern[str]:

@@ -59,9 +59,10 @@ def _catalogue(shelf: _Shelf, only: list[str]) -> Catalogue:
             named = shelf.named(path)
             if named not in shelf.files:
                 broken[named] = error
-    for stem, circle in wiring.flow_circles(good):
-        broken[stem] = circle
-        del good[stem]
+    for find in (wiring.flow_circles, wiring.sub_flows):
+        for stem, found in find(good):
+            broken[stem] = found
+            del good[stem]
     return Catalogue(good, broken, shelf.sources())
 
 

@@ -102,8 +102,6 @@ def forgotten(root: Path) -> frozenset[str]:
         return frozenset()
 
 
-
-
 def _lines(step: Step, world: World, gone: frozenset[str]) -> list[Line]:
     found: list[Line] = []
     for node in world.plan.nodes:

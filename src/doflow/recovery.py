@@ -30,7 +30,9 @@ def recover(world: World, fence: Fence) -> None:
     for name, entry in flying.items():
         left += _unwatched(world, fence, name, entry)
     if left:
-        world.ledger.add("warning", message=f"left by a killed step and kept aside: {', '.join(left)}", hint="doflow quarantine list")
+        world.ledger.add(
+            "warning", message=f"left by a killed step and kept aside: {', '.join(left)}", hint="doflow quarantine list"
+        )
 
 
 def sweep(world: World) -> None:

@@ -70,7 +70,9 @@ def review(
     parts += [_input(given) for given in inputs]
     if code:
         shown = code if len(code) <= INPUT_LIMIT else None
-        parts.append(_input(Input("what changed", shown)) if shown else "## The code\n\nToo large to be shown: read it with git.")
+        parts.append(
+            _input(Input("what changed", shown)) if shown else "## The code\n\nToo large to be shown: read it with git."
+        )
     parts.append(_ANSWER)
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -38,9 +38,7 @@ class Phase:
 
 def headings(text: str) -> tuple[Heading, ...]:
     return tuple(
-        Heading(len(found[1]), found[2], number)
-        for number, line in prose(text)
-        if (found := _HEADING.match(line))
+        Heading(len(found[1]), found[2], number) for number, line in prose(text) if (found := _HEADING.match(line))
     )
 
 

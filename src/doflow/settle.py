@@ -45,7 +45,11 @@ def complete_group(world: World, name: str) -> None:
     """A step over items is done when every item is: its own record says so, without a commit."""
     group = world.flow.step(name)
     with world.guard:
-        keys_ = [world.book.steps[item.id].key for item in world.items(group) if item.id in world.book.steps] if group else []
+        keys_ = (
+            [world.book.steps[item.id].key for item in world.items(group) if item.id in world.book.steps]
+            if group
+            else []
+        )
         if group is None or len(keys_) < len(world.items(group)):
             return
         record = Record(keys.short(keys_, 64), by={}, at=ledger.now())

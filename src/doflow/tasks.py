@@ -55,7 +55,13 @@ def namespace(root: str | None, words: Sequence[str] | None = None) -> dict[str,
     for name in session.project.about:
         params = [{"name": "goal", "long": "goal", "type": str, "default": None, "help": "what to build"}]
         params += [
-            {"name": p, "long": p, "type": str, "default": None, "help": f"{about} (default: {default})" if default else about}
+            {
+                "name": p,
+                "long": p,
+                "type": str,
+                "default": None,
+                "help": f"{about} (default: {default})" if default else about,
+            }
             for p, about, _, default in session.project.params[name]
             if p != "goal"
         ]
@@ -64,7 +70,7 @@ def namespace(root: str | None, words: Sequence[str] | None = None) -> dict[str,
             for flag, kind, default, about in _FLAGS
         ]
         found[f"task_{name}"] = creators.creator(name, lambda flow, given: build(session, flow, given), params)
-    for name, words in session.project.broken.items():
+    for name in session.project.broken:
         if name.endswith(".yaml") or name in found:
             continue
         found[f"task_{name}"] = creators.creator(name, lambda flow, given: _broken(session, flow), [])
@@ -116,7 +122,14 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
         bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
     )  # fmt: skip
     world = World(
-        session.root, opened.flow(flow), run, opened.settings(), opened.plan(flow), session.environ, session.hears, options
+        session.root,
+        opened.flow(flow),
+        run,
+        opened.settings(),
+        opened.plan(flow),
+        session.environ,
+        session.hears,
+        options,
     )
     world.flow = concrete.flow(world.flow, world.params)
     work = Work(world, Fence(world), Projection(world))

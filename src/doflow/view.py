@@ -142,4 +142,4 @@ class Plain(View):
             self._out.write(clean(line).encode(coding, "backslashreplace").decode(coding) + "\n")
             self._out.flush()
         except (OSError, ValueError):
-            self._out = open(os.devnull, "w")  # noqa: PTH123, SIM115 - nobody reads on: the run goes on in silence
+            self._out = open(os.devnull, "w")  # noqa: SIM115 - nobody reads on: the run goes on in silence

@@ -159,3 +159,34 @@ def _way_back(home: str, start: str, good: Mapping[str, Flow]) -> tuple[str, ...
                 seen.add(step.flow)
                 waiting.append((*way, step.flow))
     return ()
+
+
+def sub_flows(good: Mapping[str, Flow]) -> list[tuple[str, FlowError]]:
+    """The flows that run another one which is broken, or give it params that it does not have."""
+    found, left = [], dict(good)
+    while bad := [(stem, told) for stem, flow in left.items() if (told := tuple(_given(flow, left)))]:
+        for stem, told in bad:
+            found.append((stem, FlowError(told)))
+            del left[stem]
+    return found
+
+
+def _given(flow: Flow, good: Mapping[str, Flow]) -> Iterator[Problem]:
+    for step in flow.steps:
+        if not step.flow:
+            continue
+        at = (step.origin.file, step.origin.line, step.origin.column)
+        inner = good.get(step.flow)
+        if inner is None:
+            yield Problem(*at, f"the step {step.id!r} runs the flow {step.flow!r}, which is broken", "doflow validate")
+            continue
+        known = ["goal", *(param.name for param in inner.params)]
+        mine = {name for name, _ in step.params}
+        for name in sorted(mine.difference(known)):
+            hint = nearest(name, known) or f"params: {', '.join(known)}"
+            yield Problem(*at, f"the flow {step.flow!r} has no param {name!r}", hint)
+        mine |= {"goal", *(param.name for param in flow.params)}
+        for param in inner.params:
+            if param.required and not param.default and param.name not in mine:
+                hint = f"write `params: {{{param.name}: …}}` on the step {step.id!r}"
+                yield Problem(*at, f"the flow {step.flow!r} needs the param {param.name!r}", hint)

@@ -59,7 +59,7 @@ def test_an_agent_is_a_name_and_two_functions_that_take_the_prompt_on_stdin(use:
     agent = registry.find(use)
     command = agent.call(ask(tmp_path, use, ("true",), prompt="Grüße"), PERSON)
 
-    assert agent.NAME == use
+    assert use == agent.NAME
     assert command.stdin == "Grüße".encode()
     assert command.cwd == str(tmp_path)
     assert not any("Grüße" in word for word in command.argv)

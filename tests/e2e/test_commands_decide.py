@@ -256,13 +256,16 @@ def test_a_gate_that_is_not_reached_cannot_be_approved(asking):
 
 
 def test_a_gate_of_its_own_shows_what_it_reads(project):
-    project.flow("own", """\
+    project.flow(
+        "own",
+        """\
         flow: own
         steps:
           write: {prompt: Write, makes: text.md}
           sign: {kind: gate, reads: [text.md], gate: Sign it?}
           send: {prompt: Send, reads: [text.md], makes: sent.md}
-    """)
+    """,
+    )
     project.commit("A flow")
     assert project.doit("own", "--goal=x").returncode == 2
 
@@ -424,7 +427,9 @@ def test_adopt_ends_what_doit_was_told_to_forget(finished):
 
 
 def test_an_adopted_router_leads_where_its_text_says(project):
-    project.flow("way", """\
+    project.flow(
+        "way",
+        """\
         flow: way
         pipeline: [size, big]
         steps:
@@ -434,7 +439,8 @@ def test_an_adopted_router_leads_where_its_text_says(project):
             routes: [{when: "SCALE: SMALL", then: [small]}, {when: "SCALE: BIG", then: [big]}]
           big: {prompt: Big, makes: big.md}
           small: {prompt: Small, makes: small.md}
-    """)
+    """,
+    )
     project.commit("A flow")
     project.agent("say('I could not')")
     project.doit("way", "--goal=x")
@@ -578,13 +584,16 @@ def test_without_a_run_every_command_says_how_to_start_one(project):
 
 
 def test_a_decision_sees_the_parameters_that_the_run_was_started_with(project):
-    project.flow("tone", """\
+    project.flow(
+        "tone",
+        """\
         flow: tone
         params: {tone: {about: How it sounds, default: plain}}
         steps:
           write: {prompt: "Write, {tone}", makes: text.md, gate: Is it good?}
           send: {prompt: "Send, {tone}", reads: [text.md], makes: sent.md}
-    """)
+    """,
+    )
     project.commit("A flow")
     assert project.doit("tone", "--goal=x", "--tone=dry").returncode == 2
 
@@ -598,13 +607,16 @@ def test_a_decision_sees_the_parameters_that_the_run_was_started_with(project):
 
 
 def test_a_review_that_said_no_can_be_taken_as_it_is(project):
-    project.flow("look", """\
+    project.flow(
+        "look",
+        """\
         flow: look
         steps:
           plan: {prompt: Plan, makes: plan.md}
           check: {kind: review, reads: [plan.md], personas: [critical], rounds: 1}
           tasks: {prompt: Tasks, reads: [plan.md], makes: tasks.md}
-    """)
+    """,
+    )
     project.commit("A flow")
     project.agent("""
         if role == "persona":
@@ -629,11 +641,14 @@ def test_a_review_that_said_no_can_be_taken_as_it_is(project):
 
 
 def test_one_item_of_a_foreach_is_reset_or_rejected_alone(project):
-    project.flow("each", """\
+    project.flow(
+        "each",
+        """\
         flow: each
         steps:
           part: {prompt: "Write {item}", foreach: [one, two], makes: "{item}.md"}
-    """)
+    """,
+    )
     project.commit("A flow")
     project.agent("echo()")
     assert project.doit("each", "--goal=x").returncode == 0

@@ -785,13 +785,13 @@ def test_the_demo_needs_no_identity_no_network_and_touches_nothing(tmp_path: Pat
     env = clean_environment(tmp_path / "nobody")
     env |= {"TMPDIR": str(tmp_path / "tmp"), "GIT_DIR": str(project.root / ".git")}
     (tmp_path / "tmp").mkdir()
-    words = (PROGRAMS / "doflow", "demo")
+    words = (PROGRAMS / "doflow", "demo", "--remove")
     told = subprocess.run(words, cwd=project.root, env=env, capture_output=True, text=True, timeout=60, check=False)
 
     assert (told.returncode, told.stderr) == (0, "")
-    assert "done: 001-let-people-log-in (tiny)" in told.stdout
+    assert "done: 001-let-people-log-in (feature)" in told.stdout
     assert "Doflow-Step: implement Doflow-Phase: 3" in told.stdout
-    assert told.stdout.index("the same command again") < told.stdout.rindex("-- tiny:specify")
+    assert told.stdout.index("the same command again") < told.stdout.rindex("-- feature:specify")
     assert everything(project.root) == before
     assert list((tmp_path / "tmp").iterdir()) == []
 

@@ -90,7 +90,7 @@ def test_a_hand_edit_is_recorded_as_the_persons_and_committed(project):
 
     assert project.git("status", "--porcelain") == ""
     assert '"author": "person"' in next(
-        line for line in (project.run_dir() / "doflow.lock").read_text().splitlines() if "two.md\": {\"digest" in line
+        line for line in (project.run_dir() / "doflow.lock").read_text().splitlines() if 'two.md": {"digest' in line
     )
     assert any(subject.startswith("Keep the edit of") for subject in project.subjects())
 
@@ -397,13 +397,16 @@ def test_a_section_read_counts_alone(project):
 
 
 def test_a_section_that_is_not_there_is_an_error_that_names_it(project):
-    project.flow("odd", """
+    project.flow(
+        "odd",
+        """
         flow: odd
         defaults: {retry: {attempts: 0}}
         steps:
           one: {prompt: Write., makes: tasks.md}
           two: {prompt: Write two., reads: ["tasks.md#Phase 9"], makes: two.md}
-    """)
+    """,
+    )
     project.commit()
 
     done = project.doit("odd")

@@ -83,10 +83,13 @@ def test_a_failed_revision_leaves_the_old_artifact_as_it_was(project):
 
 def test_a_check_by_schema_and_by_command(project):
     project.write("schema.json", json.dumps({"type": "object", "required": ["name"]}))
-    flow(project, """
+    flow(
+        project,
+        """
 one: {prompt: Write., makes: one.yaml, check: {schema: schema.json}, repair: 1}
 two: {prompt: Write., makes: two.md, check: {run: [grep, -q, good, "{run_dir}/two.md"]}, repair: 1}
-""")
+""",
+    )
     project.agent("""
         if step == "one":
             make("name: x\\n" if role == "repair" else "nmae: x\\n")
@@ -170,10 +173,13 @@ def test_a_command_that_does_not_exist_fails_with_its_name(project):
 
 
 def test_a_command_makes_artifacts_that_are_committed(project):
-    flow(project, """
+    flow(
+        project,
+        """
 stamp: {kind: shell, run: [sh, -c, 'echo made > "$DOFLOW_MAKES"'], makes: out.txt}
 read: {prompt: Read., reads: [out.txt], makes: read.md}
-""")
+""",
+    )
 
     works(project)
 
@@ -280,10 +286,13 @@ def test_a_contract_that_is_not_met_is_not_retried(project):
 
 
 def test_a_failed_phase_leaves_earlier_phases_committed_and_goes_on_from_there(project):
-    flow(project, """
+    flow(
+        project,
+        """
 tasks: {prompt: List., makes: tasks.md}
 implement: {kind: implement, phases: tasks.md, prompt: Do.}
-""")
+""",
+    )
     project.agent("usual() if phase != '2' else (put('src/half.py', 'x'), stop(1))")
 
     works(project, code=1)
@@ -356,10 +365,13 @@ def test_a_phase_may_write_everything_but_what_is_protected(project):
     project.write("PRD.md", "The truth.\n")
     project.write("secrets/key", "k\n")
     project.settings("protect: [PRD.md]\n")
-    flow(project, """
+    flow(
+        project,
+        """
 tasks: {prompt: List., makes: tasks.md}
 implement: {kind: implement, phases: tasks.md, prompt: Do., protect: ['/secrets/**']}
-""")
+""",
+    )
     project.agent("usual()\nif phase: put('PRD.md', 'A lie.'), (root / 'secrets/key').unlink()")
 
     said = works(project, code=1)
@@ -382,10 +394,13 @@ def test_protect_beats_makes_and_writes(project):
 
 
 def test_no_agent_changes_what_steers_doflow_itself(project):
-    flow(project, """
+    flow(
+        project,
+        """
 tasks: {prompt: List., makes: tasks.md}
 implement: {kind: implement, phases: tasks.md, prompt: Do.}
-""")
+""",
+    )
     project.agent("""
         usual()
         if phase:
@@ -423,10 +438,13 @@ def test_an_agent_cannot_hide_a_stray_file_by_a_rule_of_its_own(project):
 
 
 def test_a_phase_with_writes_may_change_only_those(project):
-    flow(project, """
+    flow(
+        project,
+        """
 tasks: {prompt: List., makes: tasks.md}
 implement: {kind: implement, phases: tasks.md, prompt: Do., writes: ['/src/**']}
-""")
+""",
+    )
     project.agent("usual()\nif phase == '2': put('other.txt', 'x')")
 
     said = works(project, code=1)
@@ -439,10 +457,13 @@ implement: {kind: implement, phases: tasks.md, prompt: Do., writes: ['/src/**']}
 
 
 def test_a_gate_pauses_again_and_again_until_it_is_approved(project):
-    flow(project, """
+    flow(
+        project,
+        """
 plan: {prompt: Plan., makes: plan.md, gate: "Approve the plan?"}
 build: {prompt: Build., reads: [plan.md], makes: build.md}
-""")
+""",
+    )
 
     for _ in range(2):
         said = works(project, code=2)
@@ -456,11 +477,14 @@ build: {prompt: Build., reads: [plan.md], makes: build.md}
 
 def test_a_gate_of_its_own_and_a_gate_by_settings_pause(project):
     project.settings("gates: {after-one: true}\n")
-    flow(project, """
+    flow(
+        project,
+        """
 one: {prompt: One., makes: one.md}
 look: {kind: gate, gate: Have you looked?}
 two: {prompt: Two., makes: two.md}
-""")
+""",
+    )
 
     assert "Approve one?" in works(project, code=2)
     project.settings("")
@@ -528,11 +552,14 @@ def test_named_variables_reach_the_agent(project):
 
 
 def test_steps_that_do_not_wait_for_each_other_run_side_by_side(project):
-    flow(project, """
+    flow(
+        project,
+        """
 one: {prompt: One., makes: one.md, after: []}
 two: {prompt: Two., makes: two.md, after: []}
 both: {prompt: Both., reads: [one.md, two.md], makes: both.md, after: [one, two]}
-""")
+""",
+    )
     project.agent("""
         if step != "both":
             (outside / step).touch()
@@ -555,10 +582,13 @@ both: {prompt: Both., reads: [one.md, two.md], makes: both.md, after: [one, two]
 
 
 def test_a_stray_file_of_steps_side_by_side_fails_them_all(project):
-    flow(project, """
+    flow(
+        project,
+        """
 one: {prompt: One., makes: one.md, after: []}
 two: {prompt: Two., makes: two.md, after: []}
-""")
+""",
+    )
     project.agent("""
         (outside / step).touch()
         while not all((outside / name).exists() for name in ("one", "two")):
@@ -576,10 +606,13 @@ two: {prompt: Two., makes: two.md, after: []}
 
 
 def test_a_step_that_writes_more_than_its_artifact_runs_alone(project):
-    flow(project, """
+    flow(
+        project,
+        """
 one: {prompt: One., makes: one.md, writes: ['/src/**'], after: []}
 two: {prompt: Two., makes: two.md, after: []}
-""")
+""",
+    )
     project.agent("""
         busy = outside / "busy"
         if busy.exists():
@@ -596,10 +629,13 @@ two: {prompt: Two., makes: two.md, after: []}
 
 
 def test_pipes_links_and_unreadable_files_of_the_person_are_in_nobodys_way(project):
-    flow(project, """
+    flow(
+        project,
+        """
 tasks: {prompt: List., makes: tasks.md}
 implement: {kind: implement, phases: tasks.md, prompt: Do.}
-""")
+""",
+    )
     os.mkfifo(project.root / "pipe")
     (project.root / "dangling").symlink_to("nowhere")
     (project.root / "loop").symlink_to(".")

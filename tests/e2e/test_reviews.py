@@ -120,8 +120,8 @@ def test_two_rounds_with_a_fixer_converge_and_keep_the_ids(work):
     held = yaml.safe_load((work.run_dir() / "doflow.lock").read_text())
     assert held["artifacts"][f"specs/{work.runs()[0]}/plan.md"]["author"] == "check:fix1"
 
-    rounds = [(told["round"], told["verdict"], told["blocking"]) for told in work.events() if told["event"] == "review_round"]
-    assert rounds == [(1, "NO-GO", 2), (2, "GO", 0)]
+    rounds = [told for told in work.events() if told["event"] == "review_round"]
+    assert [(told["round"], told["verdict"], told["blocking"]) for told in rounds] == [(1, "NO-GO", 2), (2, "GO", 0)]
     before = work.calls()
     ran(work, "work")
     assert work.calls() == before
@@ -135,7 +135,7 @@ def test_two_rounds_with_a_fixer_converge_and_keep_the_ids(work):
     ],
     ids=["the fixer changes nothing", "the same findings twice"],
 )
-def test_a_critical_finding_that_is_left_pauses_and_a_rerun_pauses_again_without_asking(work, plan, fixer, rounds, words):
+def test_a_critical_finding_that_is_left_pauses_also_a_rerun_which_asks_nobody(work, plan, fixer, rounds, words):
     work.agent(script(plan, fixer))
 
     said = ran(work, code=2)
@@ -294,8 +294,8 @@ def test_a_fixer_of_documents_may_change_only_what_is_reviewed(work):
 
 
 def test_what_steps_before_it_were_made_from_is_not_the_fixers_to_change(project):
-    project.flow("work", FLOW.replace("plan: {", "spec: {prompt: Specify., makes: spec.md}\n      plan: {reads: [spec.md], ")
-                 .replace("reads: [plan.md], personas", "reads: [plan.md, spec.md], personas"))  # fmt: skip
+    flow = FLOW.replace("plan: {", "spec: {prompt: Specify., makes: spec.md}\n      plan: {reads: [spec.md], ")
+    project.flow("work", flow.replace("reads: [plan.md], personas", "reads: [plan.md, spec.md], personas"))
     project.commit("A flow")
     project.agent(script("CRITICAL bad.", MEND + "\n    (run_dir / 'spec.md').write_text('Easier.')"))
 
@@ -437,9 +437,11 @@ def told(project: Project) -> list[str]:
 
 
 def half(project: Project) -> bool:
-    return bool(project.runs()) and (project.run_dir() / "plan.md").exists() and "half" in (
-        project.run_dir() / "plan.md"
-    ).read_text()
+    return (
+        bool(project.runs())
+        and (project.run_dir() / "plan.md").exists()
+        and "half" in (project.run_dir() / "plan.md").read_text()
+    )
 
 
 # ------------------------------------------------------------------ a program of the project's own

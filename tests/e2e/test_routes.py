@@ -155,7 +155,9 @@ def test_a_clone_of_a_routed_run_calls_no_agent(work, tmp_path):
 
 @JOBS
 def test_one_route_may_lead_to_another(project, jobs):
-    project.flow("work", """
+    project.flow(
+        "work",
+        """
         flow: work
         defaults: {retry: {attempts: 0}}
         pipeline: [first, end]
@@ -164,7 +166,8 @@ def test_one_route_may_lead_to_another(project, jobs):
           second: {prompt: Two., makes: two.md, routes: [{when: MORE, then: [extra, end]}, {when: LESS, then: [end]}]}
           extra: {prompt: Extra., makes: extra.md}
           end: {prompt: End., makes: end.md}
-    """)
+    """,
+    )
     project.commit("A flow")
     project.agent("usual(); say({'first': 'GO', 'second': 'MORE'}.get(step, ''))")
 
@@ -182,14 +185,17 @@ def test_the_next_step_behind_a_route_is_the_one_that_it_names(work):
 
 
 def test_a_command_can_route_by_its_output(project):
-    project.flow("work", """
+    project.flow(
+        "work",
+        """
         flow: work
         pipeline: [probe, slow]
         steps:
           probe: {kind: shell, run: [echo, "MODE: FAST"], routes: [{when: "MODE: FAST", then: [fast]}]}
           fast: {prompt: Fast., makes: fast.md}
           slow: {prompt: Slow., makes: slow.md}
-    """)
+    """,
+    )
     project.commit("A flow")
 
     assert ran(project) == ["fast"]

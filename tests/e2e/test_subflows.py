@@ -1,4 +1,4 @@
-"""A flow inside a flow, run by real doit: its own parameters, routes, gates, reviews and items, nested as deep as one likes."""
+"""A flow inside a flow, run by real doit: its own parameters, routes, gates, reviews and items, also nested."""
 
 from __future__ import annotations
 
@@ -184,7 +184,9 @@ def test_a_route_inside_a_sub_flow_goes_on_with_the_outer_steps_over_its_gate(pr
 
 def test_what_a_route_leaves_out_is_not_run_for_the_sake_of_its_gate(project):
     project.flow("routed", ROUTED)
-    project.flow("around", """
+    project.flow(
+        "around",
+        """
         flow: around
         steps:
           ask:
@@ -194,7 +196,8 @@ def test_what_a_route_leaves_out_is_not_run_for_the_sake_of_its_gate(project):
           more: {prompt: More., makes: more.md, gate: "Enough?"}
           r: {kind: flow, flow: routed, gate: "Mended well?"}
           last: {prompt: End., makes: last.md}
-    """)
+    """,
+    )
     project.commit("Flows")
     project.agent('usual(); say("NO")')
 
@@ -217,7 +220,7 @@ def test_a_pause_inside_a_sub_flow_pauses_the_whole(project):
 
 def test_gates_and_questions_of_inner_steps_pause_and_can_be_answered_by_their_names(big):
     big.flow("design", DESIGN.replace("makes: plan.md", 'makes: plan.md, gate: "This plan?", clarify: true'))
-    big.agent(GOOD.replace("if role", 'if step == "d/plan": make("[NEEDS CLARIFICATION: Which?]\\n"); stop(0)\nif role', 1))
+    big.agent('if step == "d/plan": make("[NEEDS CLARIFICATION: Which?]\\n"); stop(0)\n' + GOOD.lstrip())
 
     assert "Which?" in ran(big, "big", "--goal=house", code=2)
     assert big.state()["pendingApproval"] == {"type": "clarification", "step": "d/plan"}
@@ -231,13 +234,16 @@ def test_gates_and_questions_of_inner_steps_pause_and_can_be_answered_by_their_n
 
 
 def test_code_in_phases_inside_a_sub_flow(project):
-    project.flow("code", """
+    project.flow(
+        "code",
+        """
         flow: code
         steps:
           tasks: {prompt: List tasks., makes: tasks.md, check: {tasks: true}}
           implement: {kind: implement, phases: tasks.md, prompt: Do it.}
           check: {kind: review, reads: [tasks.md], personas: [ann]}
-    """)
+    """,
+    )
     project.flow("outer", "flow: outer\nsteps:\n  c: {kind: flow, flow: code}\n")
     project.commit("Flows")
     project.agent('say("VERDICT: GO") if role == "persona" else usual()')
@@ -259,3 +265,26 @@ def test_a_sub_flow_per_item_is_refused_before_anything_is_paid(big):
 
     assert (done.returncode, big.calls(), big.runs()) == (1, [], [])
     assert "the key 'foreach' is for kind agent or shell" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "words"),
+    [
+        ("design", "makes: plan.md", "mkes: plan.md", ["flows/big.yaml:7:3", "runs the flow 'design', which is"]),
+        ("design", "default: everything", "required: true", ["flows/big.yaml:7:3", "needs the param 'topic'"]),
+        ("middle", "topic: keys", "topik: keys", ["flows/middle.yaml:5:3", "has no param 'topik'", "topic"]),
+    ],
+    ids=["broken", "without what it needs", "with what it does not know"],
+)
+def test_a_sub_flow_that_cannot_be_run_is_said_with_its_place_and_the_other_flows_run(big, name, old, new, words):
+    text = {"design": DESIGN, "middle": MIDDLE}[name]
+    big.flow(name, text.replace(old, new))
+    big.flow("small", "flow: small\nsteps:\n  one: {prompt: One., makes: one.md}\n")
+
+    done = big.doit("big", "--goal=house")
+
+    said = done.stdout + done.stderr
+    assert (done.returncode, big.calls(), big.runs(), "Traceback" in said) == (1, [], [], False), said
+    told = said if name == "design" else said + big.doflow("validate").stdout
+    assert all(word in told for word in words), told
+    ran(big, "small", "--goal=x")

@@ -11,7 +11,6 @@ import subprocess
 from dataclasses import dataclass, field
 
 import pytest
-
 from tests.support import script
 from tests.support.project import Project
 
@@ -78,7 +77,8 @@ ROWS = {
     "L884 the result has errors": Row(
         1, "failed", "error", "Requirements", "if step == 'specify': make('# Spec\\n\\nNothing.\\n'); stop(0)"),
     "L889 a step says nothing for too long": Row(
-        1, "failed", "error", "too long without output", "if step == 'plan': time.sleep(60)", settings="timeouts: {idle: 1s}\n", completed=STEPS[:1]),
+        1, "failed", "error", "too long without output", "if step == 'plan': time.sleep(60)",
+        settings="timeouts: {idle: 1s}\n", completed=STEPS[:1]),
     "L889 a step takes too long": Row(
         1, "failed", "error", "its time limit", "while step == 'plan': say('…'); time.sleep(0.1)",
         settings="timeouts: {max: 1s}\n", completed=STEPS[:1]),
@@ -191,9 +191,9 @@ def test_a_folder_without_git_is_said_on_stderr_and_nothing_on_stdout(tmp_path):
     assert (project.calls(), (project.root / "specs").exists()) == ([], False)
 
 
-@pytest.mark.parametrize("line", ["plan: {prompt: no-such.md, makes: plan.md}", "implement: {kind: implement, phases: tasks.md, prompt: no-such.md}"])
+@pytest.mark.parametrize("line", ["plan: {makes: plan.md, ", "implement: {kind: implement, phases: tasks.md, "])
 def test_a_prompt_that_is_not_there_is_said_before_anything_runs(begun, line):
-    begun.flow("small", f"flow: small\nsteps:\n  {line}\n")
+    begun.flow("small", f"flow: small\nsteps:\n  {line}prompt: no-such.md}}\n")
 
     done = entry(begun)
 
@@ -243,7 +243,8 @@ def test_after_an_approval_was_asked_for_the_same_entry_goes_on(begun):
     done = entry(begun)
 
     state = begun.state("077-old")
-    assert (done.returncode, state["status"], state["pendingApproval"], state["pauseReason"]) == (0, "completed", None, "")
+    assert (done.returncode, state["status"]) == (0, "completed")
+    assert (state["pendingApproval"], state["pauseReason"]) == (None, "")
 
 
 # ------------------------------------------------------------------ the marked bugs
@@ -268,7 +269,9 @@ def test_a_phase_that_is_tried_again_leaves_earlier_phases_and_the_persons_files
     begun.flow("small", RETRIED)
     begun.commit("Two attempts")
     begun.write("notes.txt", "mine, not tracked\n")
-    begun.agent(script.good(before="""
+    begun.agent(
+        script.good(
+            before="""
 if phase == "2" and attempt == 1:
     put("src/phase_1.py", "SPOILT")
     put("src/junk.py", "junk")
@@ -276,7 +279,9 @@ if phase == "2" and attempt == 1:
     stop(9)
 if phase == "2":
     say(str([(root / name).exists() for name in ("src/phase_1.py", "src/junk.py", "notes.txt")]))
-"""))
+"""
+        )
+    )
 
     done = entry(begun)
 
@@ -292,11 +297,15 @@ def test_a_step_that_is_tried_again_leaves_artifacts_that_are_in_no_commit_alone
     begun.flow("small", RETRIED)
     begun.settings("git: {commit_artifacts: false}\n")
     begun.commit("Artifacts stay out of git")
-    begun.agent(script.good(before="""
+    begun.agent(
+        script.good(
+            before="""
 if step == "plan" and attempt == 1:
     put("junk.txt", "junk"); (run_dir / "spec.md").unlink(); make("half")
     stop(9)
-"""))
+"""
+        )
+    )
 
     done = entry(begun)
 

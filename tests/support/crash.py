@@ -106,7 +106,7 @@ def locks(points: Points) -> None:
                 for name in names:
                     path = os.path.join(folder(*args), f"{name}.lock")
                     os.makedirs(os.path.dirname(path), exist_ok=True)
-                    with open(path, "w"):  # noqa: PTH123
+                    with open(path, "w"):
                         pass
                 os.kill(os.getpid(), signal.SIGKILL)
             return plain(*args, **given)
@@ -136,9 +136,9 @@ def alive(home: os.PathLike[str]) -> dict[int, str]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open(f"/proc/{name}/environ", "rb") as file:  # noqa: PTH123
+                with open(f"/proc/{name}/environ", "rb") as file:
                     mine = mark in file.read().split(b"\0")
-                with open(f"/proc/{name}/cmdline", "rb") as file:  # noqa: PTH123
+                with open(f"/proc/{name}/cmdline", "rb") as file:
                     words = file.read().replace(b"\0", b" ").decode("utf-8", "replace")
             except OSError:
                 continue

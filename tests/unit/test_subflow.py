@@ -6,8 +6,8 @@ from doflow import plan, subflow
 from doflow.model import Flow, Param, Read, Route, Settings, Step
 
 
-def flow(name: str, *steps: Step, params: tuple[Param, ...] = (), pipeline: tuple[str, ...] = (), **more: object) -> Flow:
-    return Flow(name, params=params, steps=steps, pipeline=pipeline or tuple(step.id for step in steps), **more)
+def flow(name: str, *steps: Step, pipeline: tuple[str, ...] = (), **more: object) -> Flow:
+    return Flow(name, steps=steps, pipeline=pipeline or tuple(step.id for step in steps), **more)
 
 
 DESIGN = flow(
@@ -64,8 +64,8 @@ def test_two_of_the_same_flow_never_meet():
 
 
 def test_who_waits_for_the_step_waits_for_the_inner_end_and_the_inner_beginning_for_what_the_step_waits_for():
-    outer = flow("big", Step("first"), Step("other", after=()), Step("d", "flow", flow="design", after=("first", "other")),
-                 Step("last", after=("d", "other")))  # fmt: skip
+    design = Step("d", "flow", flow="design", after=("first", "other"))
+    outer = flow("big", Step("first"), Step("other", after=()), design, Step("last", after=("d", "other")))
 
     steps = by_id(inlined(outer, DESIGN))
 
@@ -90,7 +90,8 @@ def test_the_first_of_all_waits_for_nothing():
 
 
 def test_a_nested_sub_flow_is_inlined_through_and_through():
-    middle = flow("middle", Step("d", "flow", flow="design", params=(("goal", "Part {topic}"),)), params=(Param("topic"),))
+    inner = Step("d", "flow", flow="design", params=(("goal", "Part {topic}"),))
+    middle = flow("middle", inner, params=(Param("topic"),))
     outer = flow("big", Step("m", "flow", flow="middle", params=(("topic", "{goal}!"),)), Step("last", after=("m",)))
 
     found = inlined(outer, middle, DESIGN)
@@ -151,8 +152,8 @@ def test_who_waits_for_a_sub_flow_that_routes_waits_for_all_of_it_that_runs():
 
 
 def test_a_gate_on_the_step_stands_behind_the_inner_flow_and_shows_what_it_made():
-    outer = flow("big", Step("d", "flow", flow="design", gate="Good?"), Step("r", "flow", flow="routed", gate="Mended?"),
-                 Step("last", after=("d",)))  # fmt: skip
+    two = (Step("d", "flow", flow="design", gate="Good?"), Step("r", "flow", flow="routed", gate="Mended?"))
+    outer = flow("big", *two, Step("last", after=("d",)))
 
     found = inlined(outer, DESIGN, ROUTED)
 

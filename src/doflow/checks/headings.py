@@ -12,9 +12,7 @@ from doflow.world import World
 def check(step: Step, paths: Sequence[str], world: World) -> str:
     if not step.check.headings:
         return ""
-    have = {
-        heading.title.casefold() for path in paths for heading in sections.headings(world.place.text(path) or "")
-    }
+    have = {heading.title.casefold() for path in paths for heading in sections.headings(world.place.text(path) or "")}
     missing = [name for name in step.check.headings if name.casefold() not in have]
     names = ", ".join(f"`## {name}`" for name in missing)
     return f"{paths[0] if paths else step.id}: the heading {names} is missing" if missing else ""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 ABOUT = "Watch a whole flow in a throw-away project. Offline; no key is needed; nothing of yours is touched."
 EXAMPLES = """\
-  doflow demo               watch it; the project is removed at the end
-  doflow demo --keep        the same, and keep it to look around
+  doflow demo               watch it, then look around in the project it made
+  doflow demo --remove      watch it; the project is removed at the end
   doflow demo --dir try     in a folder of your own choice"""
 
 GOAL = "Let people log in by a link in an email"
@@ -30,13 +30,13 @@ _LOG = ("git", "--no-pager", "log", "--reverse", "--no-color", f"--format=%h %<(
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--dir", default="", metavar="D", help="where (new or empty; it is kept)")
-    parser.add_argument("--keep", action="store_true", help="keep the project at the end")
+    parser.add_argument("--dir", default="", metavar="D", help="where (new or empty)")
+    parser.add_argument("--remove", action="store_true", help="remove the project at the end")
 
 
 def demo(args: Namespace) -> int:
     folder = _folder(args.dir)
-    kept = bool(args.dir or args.keep)
+    kept = not args.remove
     try:
         _play(folder)
         _farewell(folder, kept)
@@ -68,11 +68,11 @@ def _play(folder: Path) -> None:
         _run(folder, env, ("git", "config", name, value), quiet=True)
     _run(folder, env, ("git", "add", "."), quiet=True)
     _run(folder, env, ("git", "commit", "-q", "-m", "Begin"), quiet=True)
-    _run(folder, env, (*_doit(), "tiny", f"--goal={GOAL}"))
+    _run(folder, env, (*_doit(), "feature", f"--goal={GOAL}"))
     say("\nevery step is a commit that says what it is:\n")
     _run(folder, env, _LOG)
     say("\nand the same command again does nothing twice:\n")
-    _run(folder, env, (*_doit(), "tiny", f"--goal={GOAL}"))
+    _run(folder, env, (*_doit(), "feature"))
 
 
 def _environment() -> dict[str, str]:
@@ -104,15 +104,15 @@ def _run(folder: Path, env: dict[str, str], argv: Sequence[str], quiet: bool = F
     code = os.waitstatus_to_exitcode(status)
     if code:
         words = f"{shlex.join(argv)} ended with {code} in {folder}"
-        raise WorldError(words, "doflow demo --keep leaves the project to look at")
+        raise WorldError(words, "the project is kept: look at it, or try again")
 
 
 def _farewell(folder: Path, kept: bool) -> None:
     if not kept:
-        say("\nthe project is removed now. doflow demo --keep keeps it; doflow init makes one of your own.")
+        say("\nthe project is removed now. doflow demo keeps it; doflow init makes one of your own.")
         return
     say(f"\nit is all in {shlex.quote(str(folder))}. Try there:")
     say("  doflow status 1                   what was done, by whom, in which commit")
     say("  echo 'More.' >> specs/001-*/spec.md; doflow plan; doit     an edit: only what reads it runs again")
     say("  doflow why plan                   the reason in words")
-    say('  doit tiny --goal="…"              another goal, another run')
+    say('  doit feature --goal="…"           another goal, another run')

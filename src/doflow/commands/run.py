@@ -132,7 +132,9 @@ def _slow(root: str, asked: dict[str, str]) -> int:
 
     jobs = ["-n", asked["jobs"]] if asked.get("jobs") else []
     flow = [asked["flow"]] if asked.get("flow") else []
-    plain = [(name, value) for name, value in asked.items() if name not in ("flow", "json", "project-dir", "jobs", "help")]
+    plain = [
+        (name, value) for name, value in asked.items() if name not in ("flow", "json", "project-dir", "jobs", "help")
+    ]
     options = [f"--{name}" if name in _FLAGS else f"--{name}={value}" for name, value in plain]
     return int(Main(ModuleTaskLoader(namespace)).run(["run", *jobs, *flow, *options]))
 

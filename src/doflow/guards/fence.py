@@ -134,9 +134,7 @@ class Fence:
             from doflow.repo import history
 
             self._ignored = history.ignored(self._world.git)
-        self._seen = snapshot.take(
-            str(self._world.root), self._skipped(), self._store, self._in_git(), before
-        )
+        self._seen = snapshot.take(str(self._world.root), self._skipped(), self._store, self._in_git(), before)
         return self._seen
 
     def _skipped(self) -> tuple[str, ...]:

@@ -15,10 +15,14 @@ def run(step: Step, number: str, world: World, fence: Fence) -> Outcome:
     found = [place for place, (phase, _) in enumerate(keyed) if phase.number == number]
     if not found:
         path = world.phases(step)
-        return Outcome(Status.FAILED, f"{path} has no phase {number} any more", f"doit list --all; then: doit {world.flow.name}")
+        return Outcome(
+            Status.FAILED, f"{path} has no phase {number} any more", f"doit list --all; then: doit {world.flow.name}"
+        )
     phase, key = keyed[found[0]]
     if number == "all":
-        world.ledger.add("warning", step=step.id, message=f"{world.phases(step)} has no `## Phase N: title`: done in one call")
+        world.ledger.add(
+            "warning", step=step.id, message=f"{world.phases(step)} has no `## Phase N: title`: done in one call"
+        )
     job = Job(step, key, (), step.writes, phase, last=found[0] == len(keyed) - 1, of=len(keyed))
     if job.name not in world.book.returned:
         paused = _unclean(job, world)

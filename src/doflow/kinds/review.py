@@ -43,7 +43,9 @@ def _missing(job: Job, world: World) -> Outcome | None:
         names = ", ".join(job.key.missing)
         return Outcome(Status.FAILED, f"{job.name} reviews {names}, which does not exist", f"doflow why {job.name}")
     if not job.step.personas:
-        return Outcome(Status.FAILED, f"{job.name} has no persona: nobody would review", "name some: personas: [critical]")
+        return Outcome(
+            Status.FAILED, f"{job.name} has no persona: nobody would review", "name some: personas: [critical]"
+        )
     return None
 
 
@@ -118,9 +120,10 @@ def _ask(job: Job, now: Progress, persona: str, world: World, limit: list[Outcom
             answer = findings.read(persona, outcome.text)
             if answer.verdict:
                 with world.guard:
-                    _hear(world, "review_answer", step=job.step.id, round=now.round, of=now.of, **findings.plain(answer))
+                    about = {"step": job.step.id, "round": now.round, "of": now.of}
+                    _hear(world, "review_answer", **about, **findings.plain(answer))
                 return answer, outcome
-            hint = f"it must end with `VERDICT: GO`, `CONDITIONAL` or `NO-GO`; doflow logs {job.step.id} shows what it said"
+            hint = f"it must end with `VERDICT: GO` or another; doflow logs {job.step.id} shows what it said"
             outcome = Outcome(Status.FAILED, f"{persona} gave no verdict in round {now.round} of {job.name}", hint)
         elif outcome.status in (Status.RATE_LIMITED, Status.CANCELLED, Status.AUTH):
             limit += [outcome] if outcome.status is Status.RATE_LIMITED else []

@@ -26,7 +26,9 @@ def produce(job: Job, world: World, attempt: int) -> Outcome:
     for turn in range(1, job.step.repair + 1):
         if outcome.ok or outcome.status is Status.CANCELLED:
             break
-        world.ledger.add("warning", **job.where, message=f"{outcome.reason}; handed to an agent ({turn} of {job.step.repair})")
+        world.ledger.add(
+            "warning", **job.where, message=f"{outcome.reason}; handed to an agent ({turn} of {job.step.repair})"
+        )
 
         from doflow import calling
 

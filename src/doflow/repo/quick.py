@@ -34,7 +34,10 @@ def attempt(head: Head, *args: str) -> tuple[int, bytes, str]:
 
 def failed(args: tuple[str, ...], code: int, err: str) -> WorldError:
     """git's complaint as our error."""
-    said = " ".join(line.strip() for line in err.splitlines() if line.strip() and not line.startswith("hint:")) or f"exit code {code}"
+    said = (
+        " ".join(line.strip() for line in err.splitlines() if line.strip() and not line.startswith("hint:"))
+        or f"exit code {code}"
+    )
     verb = next((arg for arg in args if not arg.startswith("-")), "")
     if "No space left on device" in err or "Disk quota exceeded" in err:
         hint = "free some space and run the same command again: what was done stays done"
