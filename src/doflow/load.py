@@ -5,16 +5,15 @@ flow YAML -> Doc (strict) -> Draft (patches applied) -> Flow (built, wired)
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from doflow import draft as drafts
 from doflow import flows, schema, strict, wiring
+from doflow.calm import calm
 from doflow.draft import Draft
 from doflow.errors import FlowError, Problem
 from doflow.flows import Surroundings
@@ -40,7 +39,7 @@ def catalogue(root: Path, variant: str = "", only: Collection[str] = ()) -> Cata
 
     With `only`, just these flows and the ones they run inside of themselves.
     """
-    with _calm():
+    with calm():
         return _catalogue(_shelf(root, variant), list(only))
 
 
@@ -73,20 +72,8 @@ def names(root: Path) -> tuple[str, ...]:
 
 def flow_file(path: Path, root: Path, variant: str = "") -> Flow:
     """One flow, from a file anywhere; raises FlowError with everything that is wrong in it."""
-    with _calm():
+    with calm():
         return _shelf(root, variant).flow(Path(os.path.abspath(path)))
-
-
-@contextmanager
-def _calm() -> Iterator[None]:
-    """No garbage collection meanwhile: a tree of nodes has no circles, and walking it again and again costs a third."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def packaged() -> Path:
