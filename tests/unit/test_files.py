@@ -165,7 +165,8 @@ def test_syncfs_works_on_a_folder_and_says_what_is_missing(tmp_path):
 def test_files_imports_nothing_heavy():
     program = "import sys; import doflow.files; print(sorted({'hashlib', 'ctypes', 'json', 're'} & set(sys.modules)))"
 
-    said = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True)
+    env = {"PYTHONPATH": str(Path(files.__file__).parent.parent)}  # -S leaves site-packages out
+    said = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, env=env)
 
     assert said.stdout.strip() == "[]"
 
