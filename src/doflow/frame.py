@@ -141,9 +141,11 @@ def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: i
     if not outcome.ok:
         return outcome
     with world.guard:
-        strays = fence.look(job)[1] if job.watched else ()
+        mine, strays = fence.look(job) if job.watched else ((), ())
         if strays:
             return endings.strayed(job, world, strays)
+        if job.phase and not mine:
+            world.ledger.add("warning", **job.where, message=f"the agent of {job.name} is done and changed no file")
         made = changed_files(job, world, fence)
         if job.commits or made:
             _returned(job, world, made, outcome, attempt)

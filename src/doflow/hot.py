@@ -42,7 +42,7 @@ def holds(root: str, flow: str, goal: str | None, run: str, environ: dict[str, s
         return None
     if not isinstance(stamp, dict) or stamp.get("format") != FORMAT:
         return None
-    if stamp["self"] != _self() or stamp["environ"] != overrides(environ):
+    if stamp["self"] != myself() or stamp["environ"] != overrides(environ):
         return None
     if (goal is not None and goal != stamp["goal"]) or (run and run != stamp["run"]):
         return None
@@ -81,7 +81,7 @@ def write(root: str, flow: str, values: dict[str, object], names: set[str], envi
     stamp = {
         **values,
         "format": FORMAT,
-        "self": _self(),
+        "self": myself(),
         "environ": overrides(environ),
         "files": files,
         "absent": absent,
@@ -107,7 +107,7 @@ def overrides(environ: dict[str, str]) -> list[tuple[str, str]]:
     return sorted((name, value) for name, value in environ.items() if name.startswith("DOFLOW_SET_"))
 
 
-def _self() -> tuple[str, int, str]:
+def myself() -> tuple[str, int, str]:
     """Which doflow and which Python: another one may see things differently."""
     here = os.path.dirname(__file__)
     return (here, os.stat(here).st_mtime_ns, sys.version)

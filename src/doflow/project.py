@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import marshal
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,47 +19,63 @@ _NOT_RUN = frozenset({
 
 
 class Project:
-    """Flows and plans are plain data until somebody needs them as types."""
+    """Flows and plans: as types where they were just read, as plain data of the cache until somebody needs them."""
 
-    def __init__(self, root: Path, values: dict[str, Any]) -> None:
+    def __init__(self, root: Path, values: dict[str, Any], typed: dict[str, Any]) -> None:
         self.root = root
         self.about: dict[str, str] = values["about"]  # flow → what it is for
         self.params: dict[str, Any] = values["params"]  # flow → [(name, about, required, default)]
         self.broken: dict[str, str] = values["broken"]  # file stem → what is wrong
         self.sources = tuple(values["sources"])
         self.values = values
-        self._detail: dict[str, Any] | None = values.get("detail")
-        self._flows: dict[str, Any] = {}
-
-    @property
-    def detail(self) -> dict[str, Any]:
-        """Settings, flows and plans: only a command that has something to do needs them."""
-        if self._detail is None:
-            self._detail = marshal.loads(self.values["packed"])
-        return self._detail
+        self._typed = typed
 
     def flow(self, name: str) -> Any:
         from doflow import model
 
-        if name not in self._flows:
-            self._flows[name] = _typed(self.detail["flows"][name], vars(model))
-        return self._flows[name]
-
-    def settings(self) -> Any:
-        from doflow import model
-
-        return _typed(self.detail["settings"], vars(model))
-
-    @property
-    def layout(self) -> str:
-        """The folder that runs are kept in."""
-        return str(self.detail["settings"].get("layout", "specs"))
+        if name not in self._typed["flows"]:
+            self._typed["flows"][name] = _typed(self._cached("flows")[name], vars(model))
+        return self._typed["flows"][name]
 
     def plan(self, name: str) -> Any:
         from doflow import plan
 
-        flow, about, nodes, ends, pipeline, routes, after = self.detail["plans"][name]
-        return plan.Plan(flow, about, tuple(plan.Node(*node) for node in nodes), ends, pipeline, routes, after)
+        if name not in self._typed["plans"]:
+            flow, about, nodes, *rest = self._cached("plans")[name]
+            self._typed["plans"][name] = plan.Plan(flow, about, tuple(plan.Node(*node) for node in nodes), *rest)
+        return self._typed["plans"][name]
+
+    def settings(self) -> Any:
+        from doflow import model
+
+        if self._typed["settings"] is None:
+            self._typed["settings"] = _typed(self._cached("settings"), vars(model))
+        return self._typed["settings"]
+
+    @property
+    def layout(self) -> str:
+        """The folder that runs are kept in."""
+        return str(self.settings().layout)
+
+    def packed(self) -> dict[str, bytes]:
+        """All of it as the cache keeps it: each part read only by who needs it."""
+        parts = {
+            "settings": _plain(self.settings()),
+            "flows": {name: _plain(self.flow(name)) for name in self.about},
+            "plans": {name: _bare(self.plan(name)) for name in self.about},
+        }
+        return {name: marshal.dumps(part) for name, part in parts.items()}
+
+    def complete(self, rest: dict[str, Any], typed: dict[str, Any]) -> None:
+        """Add flows that were read later."""
+        for name in ("about", "params", "broken"):
+            self.values[name].update(rest[name])
+        for name in ("flows", "plans"):
+            self._typed[name].update(typed[name])
+        self.sources = tuple(dict.fromkeys([*self.sources, *rest["sources"]]))
+
+    def _cached(self, part: str) -> Any:
+        return marshal.loads(self.values["packed"][part])
 
 
 def find(start: str | None = None) -> Path:
@@ -73,9 +88,9 @@ def open_(root: Path, environ: Mapping[str, str], words: Sequence[str] = ()) -> 
     `words`: the command line of a run. The first time, only the flows that it names are read before the first step.
     """
     values = _cached(root, environ)
-    if values is None:
-        values = _read(root, environ, _named(root, words))
-    return Project(root, values)
+    if values is not None:
+        return Project(root, values, {"settings": None, "flows": {}, "plans": {}})
+    return Project(root, *_read(root, environ, _named(root, words)))
 
 
 def _named(root: Path, words: Sequence[str]) -> list[str]:
@@ -95,9 +110,11 @@ def keep(project: Project, environ: Mapping[str, str]) -> None:
         if values["broken"]:
             return
     signs = [(name, _sign(name)) for name in project.sources]
-    index = {name: values[name] for name in ("about", "params", "broken", "sources")}
-    packed = marshal.dumps(project.detail)
-    stored = {**index, "signs": signs, "for": _for(environ), "cached": True, "packed": packed}
+    index = {name: values[name] for name in ("about", "params", "broken")}
+    stored = {
+        **index, "sources": list(project.sources), "signs": signs, "for": _for(environ), "cached": True,
+        "packed": project.packed(),
+    }  # fmt: skip
     folder = project.root / STATE
     target = folder / _CACHE
     temporary = f"{target}.{os.getpid()}"
@@ -115,16 +132,9 @@ def _complete(project: Project, environ: Mapping[str, str]) -> None:
     from doflow import load
 
     others = [name for name in load.names(project.root) if name not in project.about and name not in project.broken]
-    rest = _read(project.root, environ, others) if others else None
     project.values["partial"] = False
-    if rest is None:
-        return
-    for name in ("about", "params", "broken"):
-        project.values[name].update(rest[name])
-    for name in ("flows", "plans"):
-        project.detail[name].update(rest["detail"][name])
-    project.values["sources"] = list(dict.fromkeys([*project.values["sources"], *rest["sources"]]))
-    project.sources = tuple(project.values["sources"])
+    if others:
+        project.complete(*_read(project.root, environ, others))
 
 
 def prepare(root: Path) -> None:
@@ -151,7 +161,7 @@ def _cached(root: Path, environ: Mapping[str, str]) -> dict[str, Any] | None:
     return dict(values)
 
 
-def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> dict[str, Any]:
+def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
     from doflow import load, plan, settings, subflow
     from doflow.errors import FlowError
 
@@ -165,14 +175,8 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> d
     broken |= {name: str(error) for name, error in found.broken.items()}
     flows = {name: subflow.inline(flow, found.flows) for name, flow in found.flows.items()}
     plans = {name: plan.build(flow, chosen) for name, flow in flows.items()}
-    detail = {
-        "settings": _plain(chosen),
-        "flows": {name: _plain(flow) for name, flow in flows.items()},
-        "plans": {name: _bare(value) for name, value in plans.items()},
-    }
-    return {
+    values = {
         "partial": bool(only),
-        "detail": detail,
         "about": {name: flow.about for name, flow in found.flows.items()},
         "params": {
             name: [(p.name, p.about, p.required, p.default) for p in flow.params] for name, flow in found.flows.items()
@@ -180,6 +184,7 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> d
         "broken": broken,
         "sources": [*found.sources, *settings.sources(root)],
     }
+    return values, {"settings": chosen, "flows": flows, "plans": plans}
 
 
 def _sign(name: str) -> tuple[int, int, int, int] | None:
@@ -191,7 +196,8 @@ def _sign(name: str) -> tuple[int, int, int, int] | None:
 
 
 def _for(environ: Mapping[str, str]) -> list[Any]:
-    return [VERSION, sys.version, hot.overrides(dict(environ))]
+    """Who wrote the cache, and under which overrides: another doflow reads the flows itself."""
+    return [VERSION, *hot.myself(), hot.overrides(dict(environ))]
 
 
 def _plain(value: Any) -> Any:
