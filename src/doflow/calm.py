@@ -1,4 +1,4 @@
-"""No garbage collection for a while: a tree that is being built has no circles, and walking it again and again costs a third."""
+"""No garbage collection for a while: a tree being built has no circles, and walking it again and again costs a third."""
 
 from __future__ import annotations
 

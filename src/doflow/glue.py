@@ -138,6 +138,7 @@ class FlowRun(Run):  # type: ignore[misc]
         finally:
             for number in old:
                 signal.signal(number, signal.SIG_IGN)
+        self.control = self.task_list = None
         try:
             return _end(session, self.sel_tasks or (), result, interrupted, enough)
         finally:
@@ -160,10 +161,11 @@ def _end(session: Session, words: Any, result: int, interrupted: bool, enough: b
     for flow, work in session.works.items():
         work.whole = flow in words and session.code == 0 and not enough
     session.finish(interrupted)
+    flows = " ".join(session.works)
+    session.works.clear()  # a long run holds much; what follows need not come on top of it
     if (session.root / project.STATE).is_dir():
         project.keep(session.project, session.environ)
     if interrupted:
-        flows = " ".join(session.works)
         session.warn(f"interrupted; what is done stays done. Go on with: doit {flows}")
         _hush()
     return session.code

@@ -90,8 +90,8 @@ def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str,
     if outcome.usage and outcome.usage.usd is not None:
         by["usd"] = f"{outcome.usage.usd:.4f}"
     record = Record(
-        job.key.key, job.key.parts, reads, made, outcome.marker or _routed(job, world, outcome),
-        by, ledger.now(),
+        job.key.key, _one(job.key.parts), _one(reads), _one(made), outcome.marker or _routed(job, world, outcome),
+        _one(by), ledger.now(),
     )  # fmt: skip
     author = "agent" if job.paid else "command"
     artifacts = {path: Artifact(digest, author, job.name) for path, digest in made.items()}
@@ -100,6 +100,14 @@ def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str,
         if held is not None and path not in made and held.digest != world.digest(path):
             artifacts[path] = Artifact(world.digest(path), job.name, held.step)
     return record, artifacts
+
+
+_same: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+
+
+def _one(values: Mapping[str, str]) -> Mapping[str, str]:
+    """Equal small mappings are one object: ten thousand records of a long run hold the same few."""
+    return _same.setdefault(tuple(values.items()), values) if len(values) < 2 else values
 
 
 def _committed(job: Job, world: World, artifacts: Mapping[str, Artifact]) -> str:

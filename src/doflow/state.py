@@ -130,14 +130,15 @@ class Backend:
             self._base = self._connect()
         gone = [(name,) for name in self._dirty if not self._rows[name]]
         kept = [(name, self._codec.encode(self._rows[name])) for name in self._dirty if self._rows[name]]
+        self._base.execute("begin immediate")
         if gone:
-            self._base.execute("begin immediate")
             self._base.executemany("delete from doit where task_id=?", gone)
         if kept:
-            if not gone:
-                self._base.execute("begin immediate")
             self._base.executemany("insert or replace into doit values (?,?)", kept)
         self._base.execute("commit")
+        for name in self._dirty:  # a text is smaller than what it says, and few are asked for again
+            del self._rows[name]
+        self._raw.update(kept)
         self._dirty.clear()
 
     def _unstamp(self) -> None:
