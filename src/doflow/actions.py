@@ -11,7 +11,7 @@ from typing import Any
 from doit.exceptions import TaskFailed
 
 from doflow import adopting, files, judge, process, settle
-from doflow.errors import DoflowError
+from doflow.errors import AGAIN, DoflowError
 from doflow.model import Outcome, Status, Step
 from doflow.plan import Node
 from doflow.session import CODES, Session, Work
@@ -41,9 +41,8 @@ def of(session: Session, work: Work, node: Node, step: Step) -> tuple[Act, Judge
     if node.role == "route":
         return lambda: _route(session, work, step), lambda values: _routed(step, work, values)
     kind = _kind(step.kind)
-    alone = bool(step.writes) or step.kind == "review" or (step.kind == "shell" and step.repair > 0)
     return (
-        lambda: _guarded(session, work, alone, lambda: kind.run(step, world, work.fence)),
+        lambda: _guarded(session, work, _company(step), lambda: kind.run(step, world, work.fence)),
         lambda _: _step(session, work, step),
     )
 
@@ -51,7 +50,6 @@ def of(session: Session, work: Work, node: Node, step: Step) -> tuple[Act, Judge
 def of_item(session: Session, work: Work, item: Step) -> tuple[Act, Judge]:
     """One item of a `foreach`: a step of its own, whose group is done when all of them are."""
     kind = _kind(item.kind)
-    alone = bool(item.writes) or (item.kind == "shell" and item.repair > 0)
 
     def run() -> Outcome:
         outcome: Outcome = kind.run(item, work.world, work.fence)
@@ -59,14 +57,21 @@ def of_item(session: Session, work: Work, item: Step) -> tuple[Act, Judge]:
             settle.complete_group(work.world, item.id.partition(":")[0])
         return outcome
 
-    return lambda: _guarded(session, work, alone, run), lambda _: _step(session, work, item)
+    return lambda: _guarded(session, work, _company(item), run), lambda _: _step(session, work, item)
 
 
 def of_phase(session: Session, work: Work, step: Step, number: str) -> tuple[Act, Judge]:
     return (
-        lambda: _guarded(session, work, True, lambda: _kind("implement").run(step, number, work.world, work.fence)),
+        lambda: _guarded(session, work, "", lambda: _kind("implement").run(step, number, work.world, work.fence)),
         lambda _: _phase(session, work, step, number),
     )
+
+
+def _company(step: Step) -> str:
+    """With whom a step may run side by side; '' = with nobody."""
+    if step.writes or step.kind == "review" or (step.kind == "shell" and step.repair > 0):
+        return ""
+    return "commands" if step.kind == "shell" else "agents"
 
 
 def _kind(name: str) -> Any:
@@ -88,14 +93,14 @@ def broken(session: Session, work: Work, error: DoflowError) -> object:
     return _plain(session, work, run)
 
 
-def _guarded(session: Session, work: Work, alone: bool, run: Callable[[], Outcome]) -> object:
+def _guarded(session: Session, work: Work, company: str, run: Callable[[], Outcome]) -> object:
     if not session.executing:
         return Stop(
             Outcome(Status.FAILED, "doflow is not installed in the environment that doit runs in", "pip install doflow")
         )
     if session.limited is not None:
         return Stop(session.limited)
-    with work.turn.take(alone):
+    with work.turn.take(company):
         outcome = _safely(session, work, run)
     if outcome.status is Status.RATE_LIMITED:
         session.limited = outcome
@@ -125,16 +130,19 @@ def _broke(session: Session, work: Work, error: DoflowError | OSError) -> Outcom
     if isinstance(error, OSError):
         place = error.filename or work.world.root / STATE
         error = files.broke("use", os.fsdecode(place), error)
-    told = {"message": error.message, "hint": error.hint}
+    hint = error.hint
+    if not work.begun and work.world.run.fresh and "doit " not in hint:
+        hint = f"{hint}   {AGAIN}" if hint else AGAIN
+    told = {"message": error.message, "hint": hint}
     if work.begun:
         with suppress(DoflowError, OSError):
             work.world.ledger.add("error", **told)
-            return Outcome(Status.FAILED, error.message, error.hint)
+            return Outcome(Status.FAILED, error.message, hint)
     if session.json:  # no event will tell it
         import json
 
         session.warn(json.dumps({"event": "error", **told}))
-    return Outcome(Status.FAILED, error.message, error.hint)
+    return Outcome(Status.FAILED, error.message, hint)
 
 
 def _said(session: Session, outcome: Outcome) -> object:
@@ -155,9 +163,10 @@ def _route(session: Session, work: Work, step: Step) -> object:
         outcome, marker = gate.route(step, work.world)
         return outcome
 
-    stop = _plain(session, work, run)
-    if stop is not None:
-        return stop
+    if not work.world.frozen:
+        stop = _plain(session, work, run)
+        if stop is not None:
+            return stop
     return {"order": list(work.world.order()), "router": step.id, "marker": marker}
 
 
@@ -201,6 +210,8 @@ def _gate(step: Step, work: Work) -> tuple[str, ...]:
 
 
 def _clarify(step: Step, work: Work) -> tuple[str, ...]:
+    if work.world.frozen:
+        return ()
     return ("it waits for answers",) if _kind("gate").open_questions(step, work.world) else ()
 
 

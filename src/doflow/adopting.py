@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from doflow import judge, keys, ledger, sections
 from doflow.errors import UsageError
+from doflow.light import replace
 from doflow.lock import Artifact, Record
 from doflow.model import Step
-from doflow.settle import commit_lock
+from doflow.settle import commit_lock, of_phases
 from doflow.world import World
 
 
@@ -47,7 +48,11 @@ def unknown(world: World, paths: tuple[str, ...]) -> tuple[str, ...]:
 
 def notice(world: World, step: Step, paths: tuple[str, ...]) -> None:
     """A person edited an artifact of a step that is fresh: kept, recorded as theirs; what reads it runs again."""
-    world.book.artifacts.update({path: Artifact(world.digest(path), "person", step.id) for path in paths})
+    artifacts = {path: Artifact(world.digest(path), "person", step.id) for path in paths}
+    record = world.book.steps.get(step.id)
+    if step.routes and record is not None:  # a marker changed by hand leads elsewhere
+        world.put(step.id, replace(record, marker=_marker(step, world)), artifacts)
+    world.book.artifacts.update(artifacts)
     names = ", ".join(paths)
     world.ledger.add("adopted", step=step.id, files=list(paths), message=f"{names} was edited by hand and is kept")
     commit_lock(world, f"Keep the edit of {names} by hand", paths, step.id)
@@ -72,7 +77,11 @@ def _marker(step: Step, world: World) -> str:
 
 
 def _phases(step: Step, world: World) -> None:
-    if step.kind == "implement":
-        for phase, key in judge.phase_keys(step, world):
-            record = Record(key.key, key.parts, {}, {}, "", {"agent": "person"}, ledger.now())
-            world.put(f"{step.id}:{phase.number}", record, {})
+    if step.kind != "implement":
+        return
+    key = ""
+    for phase, found in judge.phase_keys(step, world):
+        key = found.key
+        record = Record(key, found.parts, {}, {}, "", {"agent": "person"}, ledger.now())
+        world.put(f"{step.id}:{phase.number}", record, {})
+    world.put(step.id, of_phases(key, {"agent": "person"}, ledger.now()), {})

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
-from doflow import runs
+from doflow import ledger, runs
 from doflow.light import dataclass
 from doflow.outlook import SETTLED, Line, away
 from doflow.world import World
+
+_VERBS = ("approve", "reject", "answer", "adopt", "reset", "logs", "why")
+_GOES_ON = frozenset({
+    "step_starting", "phase_starting", "step_complete", "phase_complete", "adopted", "approved", "rejected", "answered",
+    "reset", "forced", "pipeline_complete",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,48 +27,104 @@ class Advice:
     command: str
 
 
-def of(world: World, lines: tuple[Line, ...], held: bool) -> Advice:
-    go = command(world)
+def of(world: World, lines: tuple[Line, ...], held: bool, failed: bool = False) -> Advice:
+    """`failed`: the status says so; then its error comes before what else there is to do."""
     if held and any(line.state == "running" for line in lines):
         return Advice("a run works on it now", "")
+    ended = _ended(world, lines, failed)
+    if failed and ended is not None:
+        return ended
     asked = next((line for line in lines if line.state == "asks"), None)
     if asked is not None:
-        return _asked(asked, world, go)
+        return _asked(asked, world)
     if all(line.state == "done" for line in lines):
         return Advice("", "")
-    last = world.book.last
-    if last.get("event") in ("paused", "rate_limited", "error") and last.get("message"):
-        until = f" (try again at {last['resumeAt']})" if last.get("resumeAt") else ""
-        return Advice(f"{last['message']}{until}", str(last.get("hint") or go))
+    go = command(world)
     waiting = next((line for line in lines if line.state not in SETTLED), None)
+    if ended is not None:
+        return ended
     if waiting is None:
         return Advice("an edit by hand is not recorded yet", go)
     if waiting.state == "stale" and waiting.edited:
-        hint = f"doflow adopt {waiting.step}   or   {go} --force={waiting.step}"
+        hint = f"{decide(world, 'adopt', waiting.step)}   or   {go} --force={waiting.step}"
         return Advice(f"{waiting.name} is stale and {', '.join(waiting.edited)} carries an edit by hand", hint)
     return Advice(f"{waiting.name}: {'; '.join(waiting.reasons)}", go)
 
 
 def command(world: World) -> str:
     """The command that goes on with exactly this run."""
+    switch, which = _where(world)
+    return f"{switch}doit {world.run.flow}{which}"
+
+
+def decide(world: World, verb: str, words: str = "") -> str:
+    """The command of doflow that decides something about exactly this run."""
+    switch, which = _where(world)
+    return f"{switch}doflow {verb}{f' {words}' if words else ''}{which}"
+
+
+def _where(world: World) -> tuple[str, str]:
+    """What stands before and behind a command so that it means this run: its branch, its name."""
     run = world.run
     known = runs.known(world.root, os.path.dirname(run.dir) or "specs")
     same = [other.name for other in known if other.flow == run.flow and other.branch == run.branch]
     which = "" if same[-1:] in ([run.name], []) else f" --run={run.name}"
     there = away(world) or not run.fresh
-    switch = (
-        f"git switch {shlex.quote(run.branch)} && " if there and run.branch and run.branch != world.head.branch else ""
-    )
-    return f"{switch}doit {run.flow}{which}"
+    elsewhere = there and run.branch and run.branch != world.head.branch
+    return f"git switch {shlex.quote(run.branch)} && " if elsewhere else "", which
 
 
-def _asked(line: Line, world: World, go: str) -> Advice:
+def _ended(world: World, lines: tuple[Line, ...], failed: bool) -> Advice | None:
+    """How the last work on it ended, if it did not end well and nobody has gone on from there since."""
+    settled = {line.name for line in lines if line.state in SETTLED}
+    ends = [(name, end) for name, end in _ends(world) if name not in settled]
+    wanted = [(name, end) for name, end in ends if end["event"] == "error"] if failed else ends[-1:]
+    if not wanted:
+        return None
+    name, end = wanted[-1]
+    words, hint, until = str(end["message"]), str(end.get("hint") or ""), str(end.get("resumeAt") or "")
+    words = words if not name or name in words else f"{name}: {words}"
+    hint = _aimed(hint, world)
+    words += f" (try again at {until})" if until and until not in words + hint else ""
+    if "doit " not in hint:
+        hint = f"{hint}   then: {command(world)}" if hint else command(world)
+    return Advice(words, hint)
+
+
+def _ends(world: World) -> list[tuple[str, Mapping[str, Any]]]:
+    """The ends short of success, in order, without those of steps that were begun, done or decided since."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for entry in ledger.read(world.state_dir / "events.jsonl"):
+        name = ":".join(part for part in (entry.get("step", ""), entry.get("phase", "")) if part)
+        if entry["event"] in _GOES_ON:
+            found.pop(name, None)
+            found.pop("", None)
+        if entry["event"] in ("paused", "rate_limited", "error") and entry.get("message"):
+            found.pop(name, None)
+            found[name] = entry
+    return list(found.items())
+
+
+def _aimed(hint: str, world: World) -> str:
+    """A hint that was written down while the run's branch was checked out, for where we are now."""
+    import re
+
+    switch, which = _where(world)
+    flow = re.escape(world.run.flow)
+    hint = re.sub(rf"\bdoit {flow}(?![\w-])", lambda found: f"{switch}{found[0]}{which}", hint)
+    verbs = rf"\bdoflow (?:{'|'.join(_VERBS)})\b"
+    return re.sub(verbs, lambda found: f"{switch}{found[0]}{which}", hint)
+
+
+def _asked(line: Line, world: World) -> Advice:
+    go = command(world)
     if line.role == "gate":
         step = world.flow.step(line.step)
         paths = ", ".join(world.path(said) for said in step.makes) if step else ""
         words = f"{line.reasons[0]} ({paths})" if paths else line.reasons[0]
-        return Advice(words, f"doflow approve {line.step}   or   doflow reject {line.step} --note '…'   then: {go}")
+        yes, no = decide(world, "approve", line.step), decide(world, "reject", f"{line.step} --note '…'")
+        return Advice(words, f"{yes}   or   {no}   then: {go}")
     if line.role == "clarify":
         asked = "".join(f"\n  {number}. {words}" for number, words in enumerate(line.reasons, 1))
-        return Advice(f"{line.step} asks:{asked}", f"doflow answer   then: {go}")
+        return Advice(f"{line.step} asks:{asked}", f"{decide(world, 'answer')}   then: {go}")
     return Advice(line.reasons[0], f"{go} --force={line.step}   asks again")

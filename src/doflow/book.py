@@ -16,7 +16,7 @@ from doflow.lock import Approval, Artifact, Lock, Record
 from doflow.runs import Run
 
 _REVIEW = frozenset({"review_started", "review_answer", "review_fixed"})
-_ENDS = frozenset({"step_complete", "phase_complete", "error", "reset", "adopted"})
+_ENDS = frozenset({"stopped", "step_complete", "phase_complete", "error", "reset", "adopted"})
 
 
 @dataclass(slots=True)
@@ -34,6 +34,7 @@ class Book:
     intents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     retries: list[Mapping[str, Any]] = field(default_factory=list)
     reviews: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
     loose: set[str] = field(default_factory=set)
     last: Mapping[str, Any] = field(default_factory=dict)
 
@@ -80,6 +81,9 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
         reviewed(book, entry)
     elif event == "retry":
         book.retries.append({key: entry[key] for key in ("step", "attempt", "reason", "at") if key in entry})
+    elif event == "error" and entry.get("kept"):
+        book.kept.update(entry["kept"])
+        book.begun.pop(name, None)
     elif event == "error" and entry.get("held") and name in book.returned:
         pass  # what its agent returned could not be committed: it is still there, and paid
     elif event in _ENDS:

@@ -10,14 +10,14 @@ from doflow import findings, process, render, watching
 from doflow.agents import registry
 from doflow.errors import UsageError
 from doflow.job import Job
-from doflow.model import Ask, Outcome, Profile
+from doflow.model import Ask, Outcome, Profile, Step
 from doflow.render import Brief, Input
 from doflow.world import STATE, World
 
 
 def call(job: Job, world: World, attempt: int, *, role: str = "step", trouble: str = "") -> Outcome:
     """One call, start to end. The log of the attempt is under the run's state folder."""
-    profile = profile_for(job, world)
+    profile = profile_for(job.step, world)
     ask = asked(job, world, profile, attempt, role, trouble)
     return send(ask, job, world, watching.log_path(job, world, attempt, role))
 
@@ -53,7 +53,7 @@ def asked(job: Job, world: World, profile: Profile, attempt: int, role: str, tro
 
 def prompt(job: Job, world: World, trouble: str = "") -> str:
     step = job.step
-    old = tuple(path for path in job.makes if world.digest(path)) if not job.phase else ()
+    old = tuple(_shown(path, world) for path in job.makes if world.digest(path)) if not job.phase else ()
     writes = None if step.kind == "shell" else job.writes
     brief = Brief(
         world.run.name, world.run.dir, job.makes, writes, inputs(job, world),
@@ -77,9 +77,17 @@ def inputs(job: Job, world: World) -> tuple[Input, ...]:
 
                 text = sections.section(text, read.section) or ""
             shown = f"{path}#{read.section}" if read.section else path
-            readable = len(text) <= render.INPUT_LIMIT and "\0" not in text
-            found.append(Input(shown, text if readable else None))
+            found.append(Input(shown, text if _readable(text) else None))
     return (*found, *conditions(job, world))
+
+
+def _shown(path: str, world: World) -> Input:
+    text = world.place.text(path) or ""
+    return Input(path, text if _readable(text) else None)
+
+
+def _readable(text: str) -> bool:
+    return len(text) <= render.INPUT_LIMIT and "\0" not in text
 
 
 def conditions(job: Job, world: World) -> tuple[Input, ...]:
@@ -93,18 +101,27 @@ def conditions(job: Job, world: World) -> tuple[Input, ...]:
     return tuple(found)
 
 
-def profile_for(job: Job, world: World) -> Profile:
-    name = world.profile_of(job.step)
+def profile_for(step: Step, world: World) -> Profile:
+    """Who does a step; an agent that is not there, or not named, is an error in words."""
+    name = world.profile_of(step)
     profile = world.settings.profile(name)
     if profile is None and name in registry.KNOWN:
         return Profile(name, name)
     if profile is None:
         known = ", ".join(profile.name for profile in world.settings.agents)
         raise UsageError(
-            f"step {job.step.id} wants the agent {name!r}, which doflow.yaml does not have (it has: {known})",
-            f"add it below `agents:` in doflow.yaml, for example  {name}: {{use: claude}}",
+            f"step {step.id} wants the agent {name!r}, which doflow.yaml does not have (it has: {known})",
+            f"add it below `agents:` in doflow.yaml, for example  {name}: {{use: command, argv: [python3, agent.py]}}",
         )
     return profile
+
+
+def check_agents(world: World) -> None:
+    """Before a run begins: is everybody who is to do a step of it there?"""
+    for name in world.order():
+        step = world.flow.step(name)
+        if step is not None and (step.kind in ("agent", "implement", "review") or step.repair):
+            registry.find(profile_for(step, world).use)
 
 
 def _changes(job: Job, world: World) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from doflow import hot, lock
+from doflow import adopting, hot, judge, lock, runs
 from doflow.errors import WorldError
 from doflow.ledger import now
+from doflow.model import Step
 from doflow.project import Project
-from doflow.settle import commit_lock, complete_group
+from doflow.settle import commit_lock, complete_group, of_phases
 from doflow.world import World
 
 
@@ -17,8 +18,8 @@ def complete(world: World, begun: bool) -> None:
     book = world.book
     if world.head.branch == world.run.branch:
         for step in world.flow.steps:  # over no items at all, or killed right after the last of them
-            if step.foreach and step.id in world.order() and step.id not in book.steps:
-                complete_group(world, step.id)
+            if step.id in world.order() and step.id not in book.steps:
+                _complete(world, step)
     loose = sorted(name for name in book.loose if name in book.steps)
     if loose and world.head.branch == world.run.branch:
         names = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
@@ -34,8 +35,39 @@ def complete(world: World, begun: bool) -> None:
         world.listen({"event": "pipeline_complete", "at": now(), "run": world.run.name, **end})
 
 
+def _complete(world: World, step: Step) -> None:
+    if step.foreach:
+        complete_group(world, step.id)
+    elif step.kind == "implement":  # its last phase was taken out of the list before it was done
+        keyed = judge.phase_keys(step, world)
+        if all(f"{step.id}:{phase.number}" in world.book.steps for phase, _ in keyed):
+            world.put(step.id, of_phases(keyed[-1][1].key, {}, now()), {})
+            world.book.loose.add(step.id)
+
+
+def fresh(world: World) -> bool:
+    """Is every active step up to date as things are now, with no edit that is not recorded yet?"""
+    for name in world.order():
+        step = world.flow.step(name)
+        if step is None or step.kind == "gate":
+            continue
+        parts = world.items(step) if step.foreach else (step,)
+        if step.kind == "implement":
+            keyed = judge.phase_keys(step, world)
+            if any(not judge.of_phase(step, phase, key, world).fresh for phase, key in keyed):
+                return False
+            continue
+        for part in parts:
+            verdict = judge.of_step(part, world)
+            if not verdict.fresh or adopting.unknown(world, verdict.edited):
+                return False
+    return True
+
+
 def stamp(world: World, project: Project, environ: Mapping[str, str]) -> None:
     """Everything that the answer "nothing to do" rests on."""
+    if world.frozen or not project.unchanged():
+        return
     root = str(world.root)
     names = {os.path.join(root, path) for path in world.book.artifacts}
     for step in world.flow.steps:
@@ -44,12 +76,26 @@ def stamp(world: World, project: Project, environ: Mapping[str, str]) -> None:
             names |= {os.path.join(root, path) for path in world.place.expand(read.path)}
             if any(mark in said for mark in "*?["):
                 names |= _folders(root, said)
+        lists = [*((step.phases, *step.phases_or) if step.phases else ())]
+        lists += [step.foreach] if isinstance(step.foreach, str) else []
+        names |= {os.path.join(root, world.path(said)) for said in lists}
+    names |= {os.path.realpath(name) for name in names if os.path.islink(name)}
     names |= {*project.sources, os.path.join(root, "dodo.py"), os.path.join(root, "doflow.yaml")}
     names |= {os.path.join(root, world.run.dir, name) for name in (lock.NAME, "input.md")}
     names |= _git_files(world) | {os.path.join(root, os.path.dirname(world.run.dir))}
     steps = [f"{world.flow.name}:{name}" for name in world.order()]
-    values: dict[str, object] = {"goal": world.run.goal, "run": world.run.name, "steps": steps}
-    hot.write(root, world.flow.name, values, names, dict(environ))
+    goal = world.run.goal if runs.digest(world.run.goal) == world.run.goal_digest else None
+    values: dict[str, object] = {"goal": goal, "run": world.run.name, "steps": steps, "usual": _usual(world)}
+    seen = hot.look(names)
+    if fresh(world):  # looked at after the files were listed: an edit since then shows in one or the other
+        hot.write(root, world.flow.name, values, seen, dict(environ))
+
+
+def _usual(world: World) -> bool:
+    """Would a command that names no run mean this one?"""
+    mine = [run for run in runs.known(world.root, os.path.dirname(world.run.dir)) if run.flow == world.flow.name]
+    here = [run.name for run in mine if run.branch == world.head.branch]
+    return (here[-1] if here else "") == world.run.name or [run.name for run in mine] == [world.run.name]
 
 
 def _git_files(world: World) -> set[str]:

@@ -39,6 +39,8 @@ class Desk:
                 names = ", ".join(run.name for run in known) or "none yet"
                 raise UsageError(f"there is no run {name} (there are: {names})", "doflow status lists them")
             return found[0]
+        if not known and not project.begun(self.root):
+            raise UsageError(f"{self.root} is no project of doflow's yet", "doflow init   makes it one")
         if not known:
             raise UsageError("there is no run here yet", 'doit FLOW --goal="…" starts one; doit list shows the flows')
         branch = look.find(str(self.root)).branch

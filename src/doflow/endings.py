@@ -14,12 +14,12 @@ from doflow.world import World
 def in_the_way(job: Job, world: World, edited: tuple[str, ...]) -> Outcome:
     names = ", ".join(edited)
     name = job.step.id
-    hint = f"doflow adopt {name}   keeps your text   or   doit {world.flow.name} --force={name}   rebuilds it"
+    hint = f"doflow adopt {name}   keeps your text   or   {world.again} --force={name}   rebuilds it"
     return Outcome(Status.PAUSED, f"{name} is to be done again, but {names} carries an edit by hand", hint)
 
 
 def broken(job: Job, world: World, trouble: str) -> Outcome:
-    hint = f"doflow logs {job.step.id} shows what the agent said; then: doit {world.flow.name}"
+    hint = f"doflow logs {job.step.id} shows what the agent said; then: {world.again}"
     return Outcome(Status.FAILED, f"{job.name} did not keep its contract: {trouble}", hint)
 
 
@@ -37,7 +37,7 @@ def strayed(job: Job, world: World, strays: tuple[str, ...]) -> Outcome:
 def hinted(outcome: Outcome, world: World) -> Outcome:
     if outcome.hint or outcome.status is not Status.RATE_LIMITED:
         return outcome
-    return replace(outcome, hint=f"at {outcome.resume_at} or later: doit {world.flow.name}")
+    return replace(outcome, hint=f"at {outcome.resume_at} or later: {world.again}")
 
 
 def leftovers(outcome: Outcome, left: tuple[str, ...]) -> Outcome:
@@ -55,5 +55,13 @@ def told(job: Job, world: World, outcome: Outcome) -> None:
         world.ledger.add("rate_limited", **about, resumeAt=outcome.resume_at)
     elif outcome.status is Status.PAUSED:
         world.ledger.add("paused", **about)
-    elif outcome.status is not Status.CANCELLED:
-        world.ledger.add("error", **about, status=outcome.status.value, held=outcome.held)
+    elif outcome.status is Status.CANCELLED:
+        world.ledger.add("stopped", **job.where)
+    else:
+        kept = (
+            {path: world.digest(path) for path in job.makes}
+            if outcome.status is Status.REFUSED and outcome.held
+            else {}
+        )
+        world.book.kept.update(kept)
+        world.ledger.add("error", **about, status=outcome.status.value, held=outcome.held, kept=kept)

@@ -5,6 +5,9 @@ Every one carries a message (what and where) and a hint (what to type next).
 
 from __future__ import annotations
 
+#: how a hint ends where no run is begun yet: only the person's own words, with the goal in them, start it
+AGAIN = "then the same command again"
+
 
 class DoflowError(Exception):
     """A breakage that a user can meet; shown as one message, never as a traceback."""

@@ -15,7 +15,7 @@ from doflow.checks import registry as checks
 from doflow.guards.fence import Fence
 from doflow.job import Job
 from doflow.model import Outcome, Retry, Status
-from doflow.settle import settle
+from doflow.settle import marker, settle
 from doflow.world import World
 
 Produce = Callable[[Job, World, int], Outcome]
@@ -58,12 +58,13 @@ def kept(job: Job, world: World) -> Mapping[str, Any] | None:
 def _resumed(job: Job, world: World, fence: Fence, entry: Mapping[str, Any]) -> Outcome:
     """The result is paid: it is checked and, if that is not enough, handed back; it is not made again."""
     model, session = entry.get("model", ""), entry.get("session", "")
-    outcome = Outcome(Status.DONE, text=_text(entry), model=model, session=session)
+    outcome = Outcome(Status.DONE, text=_text(entry), model=model, session=session, marker=entry.get("marker", ""))
     trouble = problems(job, world, outcome)
     if not trouble:
         return outcome
     if not job.paid or not job.step.repair:
-        return endings.broken(job, world, trouble)
+        left = fence.aside(job, dict.fromkeys(job.makes, ""))
+        return endings.leftovers(endings.broken(job, world, trouble), left)
     return _attempts(job, world, fence, lambda job, world, n: _hand_back(job, world, n, trouble))
 
 
@@ -115,6 +116,8 @@ def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: in
             with world.guard:
                 left = fence.undo(job, f"left by a failed attempt of {job.name}")
             outcome = endings.leftovers(outcome, left)
+        elif not watched and not outcome.ok:
+            outcome = endings.leftovers(outcome, fence.aside(job, begun))
     except BaseException:
         fence.abandon(job)
         raise
@@ -161,10 +164,8 @@ def _hand_back(job: Job, world: World, attempt: int, trouble: str) -> Outcome:
 
 
 def problems(job: Job, world: World, outcome: Outcome) -> str:
-    from doflow.settle import marker
-
     trouble = checks.problems(job.step, job.makes, world)
-    if not trouble and job.step.routes and not marker(job, world, outcome.text):
+    if not trouble and job.step.routes and not outcome.marker and not marker(job, world, outcome.text):
         wanted = ", ".join(f"`{route.when}`" for route in job.step.routes)
         return f"none of the lines {wanted} stands in the artifact or at the end of the answer"
     return trouble
@@ -181,6 +182,7 @@ def _returned(job: Job, world: World, made: Mapping[str, str], outcome: Outcome,
         log=log,
         model=outcome.model,
         session=outcome.session,
+        marker=marker(job, world, outcome.text) if job.step.routes else "",
     )
     world.book.returned[job.name] = entry
 

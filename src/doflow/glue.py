@@ -75,12 +75,14 @@ class FlowRun(Run):  # type: ignore[misc]
         gc.disable()  # until the first step has begun: what is made up to there stays
         nested.enter(os.environ)
         session.quiet = params["reporter"] != "console"
+        session.always = bool(params["always"])
         words = args or _default(session, self.loader.namespace)
         if not words and self.bin_name == "doflow":
             nested.leave(os.environ)
             return _refused(session, f"{_nothing(session)}\n  hint: doflow run --flow FLOW --goal '…'")
         if not words:  # doit has default tasks of its own
             session.warn(_nothing(session))
+        session.asked = tuple(words)
         session.selected = tuple(word.split(":")[0] for word in words if not word.startswith("-"))
         try:
             return int(super().execute(params, self._taken(words)))

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-FORMAT = 1
+FORMAT = 2
 _QUIET_NS = 25_000_000  # coarser than any file system clock tick: a later write cannot look like an earlier one
 
 Entry = tuple[str, int, int, int, int]
@@ -46,6 +46,8 @@ def holds(root: str, flow: str, goal: str | None, run: str, environ: dict[str, s
         return None
     if (goal is not None and goal != stamp["goal"]) or (run and run != stamp["run"]):
         return None
+    if goal is None and not run and not stamp["usual"]:
+        return None
     lstat = os.lstat
     try:
         for name, size, mtime, ctime, inode in stamp["files"]:
@@ -65,8 +67,8 @@ def holds(root: str, flow: str, goal: str | None, run: str, environ: dict[str, s
     return stamp
 
 
-def write(root: str, flow: str, values: dict[str, object], names: set[str], environ: dict[str, str]) -> None:
-    """Stamp a finished run. Waits until no listed file is so young that a change could hide in the clock's tick."""
+def look(names: set[str]) -> tuple[list[Entry], list[str]]:
+    """The files as they are now, and those that are not there."""
     files: list[Entry] = []
     absent: list[str] = []
     for name in sorted(names):
@@ -76,6 +78,14 @@ def write(root: str, flow: str, values: dict[str, object], names: set[str], envi
             absent.append(name)
             continue
         files.append((name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
+    return files, absent
+
+
+def write(
+    root: str, flow: str, values: dict[str, object], seen: tuple[list[Entry], list[str]], environ: dict[str, str]
+) -> None:
+    """Stamp a finished run. Waits until no listed file is so young that a change could hide in the clock's tick."""
+    files, absent = seen
     newest = max((max(entry[2], entry[3]) for entry in files), default=0)
     time.sleep(max(0, min(_QUIET_NS, newest + _QUIET_NS - time.time_ns())) / 1e9)
     stamp = {
@@ -110,4 +120,5 @@ def overrides(environ: dict[str, str]) -> list[tuple[str, str]]:
 def myself() -> tuple[str, int, str]:
     """Which doflow and which Python: another one may see things differently."""
     here = os.path.dirname(__file__)
-    return (here, os.stat(here).st_mtime_ns, sys.version)
+    rooms = [entry.stat().st_mtime_ns for entry in os.scandir(here) if entry.is_dir() and entry.name != "__pycache__"]
+    return (here, max(os.stat(here).st_mtime_ns, *rooms), sys.version)

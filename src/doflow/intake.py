@@ -8,6 +8,7 @@ from doflow import files, keys, runs
 from doflow.errors import UsageError, WorldError
 from doflow.guards import unbuilt
 from doflow.light import replace
+from doflow.lock import Artifact
 from doflow.repo import git, look
 from doflow.world import World
 
@@ -24,6 +25,10 @@ def preflight(world: World) -> None:
             "git does not know who you are, and doflow invents no author",
             'git config user.name "Your Name" && git config user.email you@example.org',
         )
+    if any(step.kind in ("agent", "implement", "review") for step in world.flow.steps):
+        from doflow import calling
+
+        calling.check_agents(world)
     if world.run.fresh:
         _params(world)
         if world.settings.branch == "new" and world.run.branch.strip("0123456789abcdefghijklmnopqrstuvwxyz-"):
@@ -70,13 +75,19 @@ def begin(world: World) -> None:
 
 
 def inputs(world: World) -> None:
-    """The goals of sub-flows, each in its own input.md; written anew when the flow says another one."""
-    for path, text in world.flow.inputs:
+    """The goals of sub-flows, each in its own input.md; written anew when the flow says another one, unless a person
+    has written there."""
+    for said, text in world.flow.inputs:
+        path = world.path(said)
+        held, now = world.book.artifacts.get(path), world.digest(path)
+        if now and (held is None or held.digest != now):
+            continue
         data = (keys.substitute(text, world.params) + "\n").encode("utf-8", "surrogateescape")
-        target = world.run_dir / path
-        if not target.exists() or target.read_bytes() != data:
+        target = world.root / path
+        if not now or target.read_bytes() != data:
             target.parent.mkdir(parents=True, exist_ok=True)
             files.write(str(target), data)
+            world.book.artifacts[path] = Artifact(world.digest(path), "doflow")
 
 
 def _params(world: World) -> None:

@@ -80,6 +80,8 @@ def carried(path: str, world: World) -> bool:
     held = world.book.artifacts.get(path)
     if any(entry.get("files", {}).get(path) == now for entry in world.book.returned.values()):
         return False  # an agent's, which only waits for its commit
+    if world.book.kept.get(path) == now:
+        return False  # an agent's, whose step was refused for something else
     return bool(now) and (held is None or held.digest != now or held.author == "person")
 
 

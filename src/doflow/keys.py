@@ -47,8 +47,8 @@ class Place:
         path = self.path(said)
         if not _GLOB.search(path):
             return (path,)
-        found = self.root.glob(path)
-        return tuple(sorted(str(item.relative_to(self.root)) for item in found if item.is_file()))
+        names = (str(item.relative_to(self.root)) for item in self.root.glob(path) if item.is_file())
+        return tuple(sorted(name for name in names if not name.startswith((".git/", ".doflow/"))))
 
     def text(self, path: str) -> str | None:
         """The words of a file, or None if there is none; never follows a link out, never waits on a pipe."""
@@ -153,7 +153,7 @@ def _prompt(prompt: Prompt, packaged: bool) -> str:
 
 
 def _used(step: Step, params: Mapping[str, str]) -> dict[str, str]:
-    texts = [step.prompt.text if step.prompt else "", step.shell, *step.run, *step.makes]
+    texts = [step.prompt.text if step.prompt else "", step.shell, *step.run, *step.makes, *step.check.run]
     names = {name for text in texts for name in _PARAM.findall(text)}
     own = {name: value for name, value in step.params if name != "index"}  # an item that only moved up is the same
     return {name: params[name] for name in sorted(names) if name in params} | own

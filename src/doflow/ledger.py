@@ -21,7 +21,7 @@ Listener = Callable[[Entry], None]
 DURABLE = frozenset({
     "run_started", "step_starting", "returned", "intent", "step_complete", "phase_starting", "phase_complete",
     "paused", "rate_limited", "error", "gate", "clarification", "pipeline_complete", "adopted", "approved",
-    "rejected", "answered", "forced", "reset", "review_started", "review_answer", "review_fixed",
+    "rejected", "stopped", "answered", "forced", "reset", "review_started", "review_answer", "review_fixed",
 })  # fmt: skip
 
 #: events that are shown but not kept: they would repeat with every look at a run
@@ -75,7 +75,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def line(entry: Entry) -> bytes:
-    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape") + b"\n"
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
 
 
 def now() -> str:

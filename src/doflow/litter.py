@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from doflow import ledger
@@ -30,11 +30,12 @@ def spoilt(root: Path) -> tuple[Path, ...]:
     return tuple(sorted(path for path in _walk(root / STATE, deep=False) if _BAD.fullmatch(path.name)))
 
 
-def orphans(root: Path) -> tuple[Path, ...]:
-    """State folders that tell of no run: their ledger is missing, empty or begins with something else."""
+def orphans(root: Path, runs: Container[str]) -> tuple[Path, ...]:
+    """State folders of none of these runs, that tell of no run either: their ledger is missing or holds nothing."""
     folder = root / STATE / "runs"
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    return tuple(folder / name for name in names if (folder / name).is_dir() and not _of_a_run(folder / name))
+    lost = (folder / name for name in names if name not in runs)
+    return tuple(path for path in lost if path.is_dir() and not _of_a_run(path))
 
 
 def size(path: Path) -> int:

@@ -196,4 +196,4 @@ def _plain(row: Any) -> Any:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value)  # ASCII: any name and any goal comes back as it was

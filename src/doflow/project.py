@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,15 @@ class Project:
         self.sources = tuple(values["sources"])
         self.values = values
         self._typed = typed
+        self._read_at = time.time_ns() if values.get("cached") else values["read_at"]
+
+    def unchanged(self) -> bool:
+        """Are the files that flows and settings were read from still the ones that were read?"""
+        for name in self.sources:
+            sign = _sign(name)
+            if sign is not None and max(sign[1], sign[2]) >= self._read_at:
+                return False
+        return True
 
     def flow(self, name: str) -> Any:
         from doflow import model
@@ -82,6 +92,11 @@ def find(start: str | None = None) -> Path:
     return Path(hot.find(start or ""))
 
 
+def begun(root: Path) -> bool:
+    """Has anybody made a project of this folder?"""
+    return any((root / name).exists() for name in ("dodo.py", "doflow.yaml"))
+
+
 def open_(root: Path, environ: Mapping[str, str], words: Sequence[str] = ()) -> Project:
     """From the cache while every source is as it was; else from the YAML files.
 
@@ -103,7 +118,7 @@ def _named(root: Path, words: Sequence[str]) -> list[str]:
 def keep(project: Project, environ: Mapping[str, str]) -> None:
     """Write the cache; only a run that has begun does, so that a refusal leaves nothing behind."""
     values = project.values
-    if values.get("cached") or values["broken"]:
+    if values.get("cached") or values["broken"] or not project.unchanged():
         return
     if values["partial"]:
         _complete(project, environ)
@@ -166,6 +181,7 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> t
     from doflow.errors import FlowError
 
     broken: dict[str, str] = {}
+    began = time.time_ns()
     try:
         chosen = settings.load(root, environ)
     except FlowError as error:
@@ -177,6 +193,7 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> t
     plans = {name: plan.build(flow, chosen) for name, flow in flows.items()}
     values = {
         "partial": bool(only),
+        "read_at": began,
         "about": {name: flow.about for name, flow in found.flows.items()},
         "params": {
             name: [(p.name, p.about, p.required, p.default) for p in flow.params] for name, flow in found.flows.items()

@@ -27,6 +27,7 @@ class Projection:
         self._current = ""
         self._status = "active"
         self._why: dict[str, Any] = {}
+        self._heard: list[tuple[str, str, dict[str, Any]]] = []
         self._begun = False
 
     def hear(self, entry: Mapping[str, Any]) -> None:
@@ -54,10 +55,12 @@ class Projection:
 
     def finish(self, status: str, reason: str = "") -> None:
         """The last word of a process: the status that agrees with its exit code."""
-        if not reason and status in ("paused", "failed") and self._status in ("awaiting-approval", "paused", "failed"):
-            status = status if self._status == "awaiting-approval" and status == "failed" else self._status
+        wanted = ("paused", "awaiting-approval") if status == "paused" else (status,)
+        told = [found for found in self._heard if found[0] in wanted]
         if reason:
             self._why = {"pauseReason": reason}
+        elif told:  # of several outcomes the one that the exit code stands for
+            status, self._current, self._why = told[-1]
         elif status in ("completed", "active"):
             self._why = {}
         self._status = status
@@ -67,8 +70,8 @@ class Projection:
         began = time.monotonic()
         path = self._world.state_dir / "pipeline-state.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.values(), ensure_ascii=False)
-        files.write(str(path), text.encode("utf-8", "surrogateescape") + b"\n", sync=False)
+        text = json.dumps(self.values())
+        files.write(str(path), text.encode() + b"\n", sync=False)
         self._last = time.monotonic()
         self._gap = max(_GAP, _SHARE * (self._last - began))
 
@@ -101,3 +104,4 @@ class Projection:
         self._current = entry.get("step", self._current)
         self._status = status
         self._why = {"pauseReason": entry.get("message", ""), **more}
+        self._heard.append((status, self._current, self._why))

@@ -32,7 +32,7 @@ class Brief:
     writes: tuple[str, ...] | None = ()
     inputs: tuple[Input, ...] = ()
     phase: str = ""
-    old: tuple[str, ...] = ()
+    old: tuple[Input, ...] = ()
     changes: str = ""
     note: str = ""
     trouble: str = ""
@@ -135,9 +135,11 @@ def _contract(step: Step, brief: Brief) -> str:
 def _revision(brief: Brief) -> Sequence[str]:
     if not brief.old:
         return ()
-    names = ", ".join(f"`{path}`" for path in brief.old)
+    names = ", ".join(f"`{given.path}`" for given in brief.old)
     text = f"## Revise, do not rewrite\n\n{names} exists. Keep what still holds; change what its inputs now ask for."
-    return (f"{text}\n\nWhat changed in the inputs:\n\n{_fence(brief.changes, 'diff')}" if brief.changes else text,)
+    if brief.changes:
+        text += f"\n\nWhat changed in the inputs:\n\n{_fence(brief.changes, 'diff')}"
+    return (text, *(_input(given).replace("## Input:", "## As it is now:", 1) for given in brief.old))
 
 
 def _input(given: Input) -> str:

@@ -14,6 +14,7 @@ from doflow.errors import UsageError
 from doflow.light import dataclass, field, regex, replace
 
 _NUMBER = regex(r"^(\d{3,})-")
+_NAME = regex(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")
 _STATE = ".doflow/runs"
 
 
@@ -106,6 +107,8 @@ def name_new(root: Path, flow: str, wish: Wish, branches: Iterable[str], layout:
         begun = (name for name in _listed(root / _STATE) if _begun(root, name))
         names = {*branches, *_listed(root / layout), *begun}
         number = 1 + max((int(found[1]) for name in names if (found := _NUMBER.match(name))), default=0)
+        if wish.run and not _NAME.match(wish.run):
+            raise UsageError(f"--run {wish.run} cannot be the name of a run", "letters, digits and - are: 007-login")
         name = wish.run or f"{number:03d}-{slug(goal) or f'{flow}-{int(time.time())}'}"
         folder = f"{layout}/{name}"
     return Run(name, flow, folder, goal, digest(goal), wish.branch or name, wish.issue, wish.params, fresh=True)
@@ -142,6 +145,8 @@ def shorten(goal: str, width: int = 60) -> str:
 def inside(root: Path, folder: str) -> str:
     """A folder named on the command line, relative to the project; outside of it is refused."""
     full = os.path.realpath(os.path.join(root, folder))
+    if {".git", ".doflow"} & set(os.path.normpath(folder).split(os.sep)):
+        raise UsageError(f"--feature-dir {folder} is inside .git or .doflow", "name a folder of the project's own")
     base = os.path.realpath(root)
     if not full.startswith(base + os.sep):
         raise UsageError(f"--feature-dir {folder} is not inside the project {base}", "name a folder below it")
@@ -164,9 +169,9 @@ def is_called(run: Run, name: str) -> bool:
 
 
 def _named(mine: list[Run], flow: str, wish: Wish) -> Run | None:
-    wanted = wish.run or os.path.basename(os.path.normpath(wish.feature_dir))
+    folder = os.path.normpath(wish.feature_dir) if wish.feature_dir else ""
     for run in mine:
-        if is_called(run, wanted):
+        if (folder and run.dir == folder) or (not folder and is_called(run, wish.run)):
             return run
     if wish.run and wish.goal is None:
         names = ", ".join(run.name for run in mine) or "none yet"

@@ -26,23 +26,25 @@ _RANK = {0: 0, 2: 1, 3: 2, 1: 3, 130: 4}
 
 
 class Turn:
-    """Steps that change nothing beyond their artifacts run side by side; one that may write more runs alone."""
+    """Steps of one company run side by side: agents, whose files are watched, or commands, which write as they like.
+    The two never meet, or a command's files would pass for an agent's. A step that may write more runs alone."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
+        self._company = ""
         self._sharing = 0
-        self._alone = False
 
     @contextmanager
-    def take(self, alone: bool) -> Iterator[None]:
+    def take(self, company: str) -> Iterator[None]:
+        """`company`: agents, commands, or '' for alone."""
         with self._change:
-            self._change.wait_for(lambda: not self._alone and not (alone and self._sharing))
-            self._alone, self._sharing = alone, self._sharing + 1
+            self._change.wait_for(lambda: not self._sharing or (company and company == self._company))
+            self._company, self._sharing = company, self._sharing + 1
         try:
             yield
         finally:
             with self._change:
-                self._alone, self._sharing = False, self._sharing - 1
+                self._sharing -= 1
                 self._change.notify_all()
 
 
@@ -67,10 +69,12 @@ class Session:
         self.environ = environ
         self.words: Sequence[str] = ()
         self.executing = False
+        self.asked: tuple[str, ...] = ()
         self.selected: tuple[str, ...] = ()
         self.code = 0
         self.json = False
         self.quiet = False
+        self.always = False
         self.limited: Outcome | None = None
         self.busy: set[object] = set()  # steps under way: they end by themselves when they are told to stop
         self.works: dict[str, Work] = {}

@@ -18,7 +18,7 @@ def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
         record, artifacts = _record(job, world, outcome)
         world.put(job.name, record, artifacts)
         if job.last:
-            world.put(job.step.id, Record(job.key.key, by=record.by, at=record.at), {})
+            world.put(job.step.id, of_phases(job.key.key, record.by, record.at), {})
         world.book.notes.pop(f"{job.step.id}.pending", None)
         try:
             commits = job.commits or job.name in world.book.returned
@@ -39,6 +39,11 @@ def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
         if job.paid:
             watching.remember(job, world)
     return outcome
+
+
+def of_phases(key: str, by: Mapping[str, str], at: str) -> Record:
+    """The record of an implement step as a whole: what follows it is done again when its phases are."""
+    return Record(key, marker=key[:16], by=by, at=at)
 
 
 def complete_group(world: World, name: str) -> None:
@@ -157,7 +162,7 @@ def _subject(job: Job, world: World) -> str:
         params = world.params_of(job.step) | {"phase": job.phase.number, "title": job.phase.title, "step": job.step.id}
         said = job.step.commit or ("{step}: {title}" if job.phase.number == "all" else "Phase {phase}: {title}")
         return keys.substitute(said, params)
-    names = ", ".join(job.step.makes)
+    names = ", ".join(job.step.makes) or "what had to be mended"
     return keys.substitute(job.step.commit, world.params_of(job.step)) if job.step.commit else f"{job.step.id}: {names}"
 
 

@@ -159,11 +159,16 @@ def _ready(session: Session, work: Work) -> None:
 def _run(session: Session, flow: str, wish: Wish) -> Any:
     from doflow import runs
     from doflow.errors import UsageError
+    from doflow.light import replace
     from doflow.repo import look
 
     layout = session.project.layout
     head = look.find(str(session.root))
     known = runs.known(session.root, layout)
+    if wish.feature_dir:
+        wish = replace(wish, feature_dir=runs.inside(session.root, wish.feature_dir))
+        named = runs.at(session.root, wish.feature_dir)
+        known = (*known, *((named,) if named is not None and named.dir not in {run.dir for run in known} else ()))
     if session.executing:
         from doflow import refound
 
@@ -254,7 +259,11 @@ def _tasks(session: Session, work: Work, node: Node) -> Iterator[Task]:
     step = world.flow.step(node.step)
     assert step is not None
     act, judge = actions.of(session, work, node, step)
-    targets = [os.path.join(session.root, world.path(said)) for said in step.makes] if node.role == "step" else []
+    targets = (
+        [os.path.join(session.root, world.path(said)) for said in step.makes]
+        if node.role == "step" and not world.frozen
+        else []
+    )
     task = FlowTask(node.name, [act], targets=targets, uptodate=[Fresh(judge)], **common, **waits)
     task.ahead = ahead(work, node)
     yield task
@@ -306,6 +315,9 @@ def _broken(session: Session, name: str) -> Iterator[Task]:
 def _stamp(session: Session, flow: str, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The stamp that answers this command, if there is one: no wish beyond naming the goal or the run."""
     plain = {"goal", "run"}
-    if any(value for name, value in given.items() if name not in plain):
+    if session.always or any(value for name, value in given.items() if name not in plain):
         return None
-    return hot.holds(str(session.root), flow, given.get("goal"), given.get("run") or "", dict(session.environ))
+    stamp = hot.holds(str(session.root), flow, given.get("goal"), given.get("run") or "", dict(session.environ))
+    parts = [word for word in session.asked if word.startswith(f"{flow}:")]
+    known: Any = stamp["steps"] if stamp is not None else ()
+    return stamp if all(word in known for word in parts) else None  # a phase or a gate by name: looked up properly

@@ -36,9 +36,13 @@ def of_run(world: World, held: bool) -> tuple[Finding, ...]:
     if known is None:
         words = f"{world.run.dir}/{lock.NAME} is gone"
         return (Finding(world.run.name, "lock", words, f"{advice.command(world)}   brings it back from the commits"),)
-    found = [*_files(known, world), *of_ledger(world.run, world.state_dir / "events.jsonl")]
+    torn = tuple(of_ledger(world.run, world.state_dir / "events.jsonl"))
+    killed = () if held else _unfinished(world)
+    if killed:  # what else does not agree follows from it, or is found when it went on
+        return (*torn, *killed)
+    found = [*_files(known, world), *torn]
     if not held:
-        found += [*_unfinished(world), *_state(world)]
+        found += _state(world)
     if world.head.branch == world.run.branch and world.head.commit:
         found += [*_commits(known, world), *_uncommitted(known, world)]
     return tuple(found)
@@ -78,19 +82,18 @@ def _files(known: Lock, world: World) -> Iterator[Finding]:
             yield Finding(world.run.name, "artifact", words, hint)
 
 
-def _unfinished(world: World) -> Iterator[Finding]:
-    """What a process that is gone had begun. (An end that was told, well or not, is none.)"""
-    go = advice.command(world)
+def _unfinished(world: World) -> tuple[Finding, ...]:
+    """What a process that is gone had begun, as one finding. (An end that was told, well or not, is none.)"""
+    book = world.book
     told = ledger.read(world.state_dir / "events.jsonl")
     rested = max((entry["at"] for entry in told if entry["event"] in ("paused", "rate_limited")), default="")
-    for name, entry in world.book.begun.items():
-        if name in world.book.returned:
-            yield Finding(world.run.name, "ledger", f"the agent of {name} has returned, its work is not committed", go)
-        elif entry["at"] > rested:
-            yield Finding(world.run.name, "ledger", f"{name} was begun and not finished: its process was killed", go)
-    if (world.state_dir / "window").exists():
-        words = "a step was killed while its agent could write; what it left is not put back yet"
-        yield Finding(world.run.name, "ledger", words, go)
+    settling = [name for name in book.begun if name in book.returned]
+    working = [name for name, entry in book.begun.items() if name not in book.returned and entry["at"] > rested]
+    words = [f"killed while settling {', '.join(settling)}: its agent has returned and is paid"] if settling else []
+    words += [f"killed while {', '.join(working)} was at work: begun and not finished"] if working else []
+    if not words and (world.state_dir / "window").exists():
+        words = ["killed while an agent could write; what it left is not put back yet"]
+    return (Finding(world.run.name, "ledger", "; ".join(words), advice.command(world)),) if words else ()
 
 
 def _state(world: World) -> Iterator[Finding]:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from doflow.errors import AGAIN
+
 if TYPE_CHECKING:
     from doflow.model import Outcome
 
@@ -101,11 +103,12 @@ class Plain(View):
     def stopped(self, task: str, outcome: Outcome) -> None:
         if outcome.status.value == "cancelled":
             return
-        until = f" (try again at {outcome.resume_at})" if outcome.resume_at else ""
+        again = outcome.resume_at
+        until = f" (try again at {again})" if again and again not in outcome.reason + outcome.hint else ""
         self._say(f"{SIGNS.get(outcome.status.value, 'xx')} {task}: {outcome.reason}{until}")
         if outcome.hint:
             self._say(f"   next: {outcome.hint}")
-        if "doit " not in outcome.hint:
+        if "doit " not in outcome.hint and not outcome.hint.endswith(AGAIN):
             self._say(f"   then: doit {task.partition(':')[0]}")
 
     def _name(self, entry: Entry) -> str:

@@ -107,6 +107,12 @@ class World:
         return self.root / self.run.dir
 
     @property
+    def again(self) -> str:
+        """The command that goes on with this run as it was begun."""
+        agent = f" --agent={self.options.agent}" if self.options.agent else ""
+        return f"doit {self.flow.name}{agent}"
+
+    @property
     def shell(self) -> dict[str, str]:
         """The person's environment as commands get it."""
         if not self._shell:
@@ -124,7 +130,7 @@ class World:
     def place(self) -> keys.Place:
         if self._place is None:
             said = (name for step in self.flow.steps for name in (step.phases, *step.phases_or) if name)
-            boxed = frozenset(f"{self.run.dir}/{name}" for name in said)
+            boxed = frozenset(name.lstrip("/") if name.startswith("/") else f"{self.run.dir}/{name}" for name in said)
             self._place = keys.Place(self.root, self.run.dir, boxed, self.digest)
         return self._place
 
@@ -170,11 +176,14 @@ class World:
             return ""
         if stat.S_ISDIR(found.st_mode):
             return ""
+        if stat.S_ISLNK(found.st_mode):
+            inner = os.path.realpath(full)
+            said = files.digest(inner) if os.path.isfile(inner) else ""
+            return keys.short(f"link to {os.readlink(full)}, which holds {said}", 64)
         seen = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
         held = self._digests.get(path)
         if held is None or held[0] != seen:
-            link = stat.S_ISLNK(found.st_mode)
-            held = (seen, keys.short(f"link to {os.readlink(full)}", 64) if link else files.digest(full))
+            held = (seen, files.digest(full))
             self._digests[path] = held
         return held[1]
 

@@ -223,7 +223,14 @@ def test_a_rate_limit_shows_by_exit_code_or_words_and_says_when(text: str, tmp_p
 
     assert outcome.status is Status.RATE_LIMITED
     assert outcome.resume_at == when.strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert outcome.resume_at in outcome.reason
+    assert "rate limited" in outcome.reason
+
+
+def test_a_limit_that_ends_too_far_away_is_told_and_not_believed(tmp_path: Path) -> None:
+    outcome = perform(script(tmp_path, "echo 'RESUME-AT: 2130-01-01T12:00:00Z'; exit 75"))
+
+    assert "(the agent said 2130-01-01T12:00:00Z; at most 7 days are believed)" in outcome.reason
+    assert datetime.fromisoformat(outcome.resume_at) < datetime.now(UTC) + timedelta(days=8)
 
 
 def test_a_text_that_speaks_of_limits_is_no_rate_limit(tmp_path: Path) -> None:

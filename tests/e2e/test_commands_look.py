@@ -718,7 +718,7 @@ def test_init_makes_a_project_that_runs(tmp_path: Path):
 
     assert told.returncode == 0, told.stderr
     assert "wrote dodo.py\nwrote doflow.yaml\n" in told.stdout
-    assert 'git add dodo.py doflow.yaml flows/release.yaml && git commit -m "Add doflow"' in told.stdout
+    assert 'git add dodo.py doflow.yaml flows/release.yaml .gitignore && git commit -m "Add doflow"' in told.stdout
     assert project.doflow("validate", "release", "doflow.yaml").returncode == 0
     project.commit()
     assert project.doit("tiny", "--goal=x").returncode == 0

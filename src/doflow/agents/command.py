@@ -36,10 +36,9 @@ def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
     if result.code == 0:
         return Outcome(Status.DONE, text=said)
     if _limited(ask, result, said):
-        again = contract.resume_at(_resume(said) or _resume(process.tail(result.err)))
-        return Outcome(
-            Status.RATE_LIMITED, f"{ask.profile.name} is rate limited until {again}", resume_at=again, text=said
-        )
+        when = _resume(said) or _resume(process.tail(result.err))
+        reason = f"{ask.profile.name} is rate limited{contract.disbelieved(when)}"
+        return Outcome(Status.RATE_LIMITED, reason, resume_at=contract.resume_at(when), text=said)
     if result.code in _NOT_STARTED:
         hint = f"check `agents.{ask.profile.name}.argv` in doflow.yaml; the log is {result.err}"
         return Outcome(Status.FAILED, reason + _because(result, said), hint, said)

@@ -57,6 +57,16 @@ def absolute(ask: Ask, path: str) -> str:
     return os.path.join(folder, path)
 
 
+def disbelieved(said: str, now: datetime | None = None) -> str:
+    """Words for a time that is further away than is believed; '' for any other."""
+    try:
+        moment = datetime.fromisoformat(said.strip()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return ""
+    far = moment > (now or datetime.now(UTC)) + LATEST
+    return f" (the agent said {said.strip()}; at most {LATEST.days} days are believed)" if far else ""
+
+
 def resume_at(said: str, now: datetime | None = None) -> str:
     """When to try again, in UTC: the time that was said, if it is between a minute and a week away, else the nearer end.
 

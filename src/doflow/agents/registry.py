@@ -11,8 +11,12 @@ from doflow.errors import UsageError, WorldError
 AGENTS = {
     "command": "doflow.agents.command",
     "rehearsal": "doflow.agents.rehearsal",
+    "claude": "doflow.agents.claude",
+    "codex": "doflow.agents.codex",
+    "opencode": "doflow.agents.opencode",
+    "gemini": "doflow.agents.gemini",
 }
-PLANNED = ("claude", "codex", "opencode", "gemini", "replay")
+PLANNED = ("replay",)
 KNOWN = (*AGENTS, *PLANNED)
 
 

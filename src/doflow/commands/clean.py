@@ -72,7 +72,8 @@ def _found(desk: Desk, args: argparse.Namespace, before: float) -> Iterator[Foun
         layout = desk.session.project.layout
         yield from (("a leftover of a killed process", path) for path in litter.temporary(desk.root, layout))
         yield from (("a memory that could not be read", path) for path in litter.spoilt(desk.root))
-        yield from (("the state of no run", path) for path in litter.orphans(desk.root))
+        known = {run.name for run in desk.runs()}
+        yield from (("the state of no run", path) for path in litter.orphans(desk.root, known))
         yield from (("made anew when needed", path) for path in _caches(desk.root))
 
 

@@ -89,7 +89,8 @@ def _doit() -> tuple[str, ...]:
 def _run(folder: Path, env: dict[str, str], argv: Sequence[str], quiet: bool = False) -> None:
     """A program in that folder, its output ours. It hears ^C itself; we wait for its end either way."""
     if not quiet:
-        say("$ git log --reverse" if argv is _LOG else f"$ {shlex.join([os.path.basename(argv[0]), *argv[1:]])}")
+        short = shlex.join([os.path.basename(argv[0]), *argv[1:]])
+        say("$ git --no-pager log --reverse --no-color --format=…" if argv is _LOG else f"$ {short}")
     sys.stdout.flush()
     program = shutil.which(argv[0])
     if program is None:
@@ -111,8 +112,18 @@ def _farewell(folder: Path, kept: bool) -> None:
     if not kept:
         say("\nthe project is removed now. doflow demo keeps it; doflow init makes one of your own.")
         return
+    doflow, doit = _program("doflow"), _program("doit")
     say(f"\nit is all in {shlex.quote(str(folder))}. Try there:")
-    say("  doflow status 1                   what was done, by whom, in which commit")
-    say("  echo 'More.' >> specs/001-*/spec.md; doflow plan; doit     an edit: only what reads it runs again")
-    say("  doflow why plan                   the reason in words")
-    say('  doit feature --goal="…"           another goal, another run')
+    say(f"  {doflow} status 1                   what was done, by whom, in which commit")
+    say(f"  echo 'More.' >> specs/001-*/spec.md; {doflow} plan; {doit}     an edit: only what reads it runs again")
+    say(f"  {doflow} why plan                   the reason in words")
+    say(f'  {doit} feature --goal="…"           another goal, another run')
+
+
+def _program(name: str) -> str:
+    """As a person must type it: its name if the PATH leads to the one beside us, else all of its path."""
+    beside = Path(sys.executable).with_name(name)
+    found = shutil.which(name)
+    if not os.access(beside, os.X_OK) or (found and os.path.realpath(found) == os.path.realpath(beside)):
+        return name
+    return shlex.quote(str(beside))

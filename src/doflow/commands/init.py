@@ -73,7 +73,7 @@ def init(args: Namespace) -> int:
     root = project.find()
     head = look.find(str(root))
     _refuse_bad_words(args)
-    made = [*_dodo(root), *_settings(root, args.agent), *_flow(root, args.flow)]
+    made = [*_dodo(root), *_settings(root, args.agent), *_flow(root, args.flow), *_ignore(root)]
     flow = args.flow or _first_flow()
     say()
     if not git.identity(head):
@@ -111,6 +111,20 @@ def _dodo(root: Path) -> list[str]:
         lines = "".join(f"    {line}\n" for line in DODO.splitlines())
         say(f"dodo.py is yours and stays as it is. Add these two lines to it:\n{lines}".rstrip())
     return []
+
+
+def _ignore(root: Path) -> list[str]:
+    """What Python leaves beside dodo.py is nobody's work: kept out of git, the rest of the file stays as it is."""
+    path = root / ".gitignore"
+    said = path.read_text("utf-8", "surrogateescape") if path.is_file() else ""
+    if os.path.lexists(path) and not path.is_file():
+        return []
+    if any(line.strip().strip("/") in ("__pycache__", "*.pyc", "*.py[cod]") for line in said.splitlines()):
+        return []
+    gap = "" if not said or said.endswith("\n") else "\n"
+    files.write(path, f"{said}{gap}__pycache__/\n".encode("utf-8", "surrogateescape"))
+    say("  .gitignore: __pycache__/")
+    return [".gitignore"]
 
 
 def _settings(root: Path, agent: str) -> list[str]:

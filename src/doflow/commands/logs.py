@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from doflow import holder, project
-from doflow.commands import say, say_json, table
+from doflow.commands import say, say_json, table, warn
 from doflow.desk import Desk
 from doflow.errors import UsageError, WorldError
 from doflow.light import dataclass
@@ -67,10 +67,26 @@ def logs(args: Namespace) -> int:
         log = _choose(folder, name, args)
     if log is None:
         raise _missing(run, name, args, _found(folder))
+    said = False
     for text in _texts(log.path, (lambda: holder.held(root)) if args.follow else (lambda: False)):
+        said = True
         sys.stdout.write(text)
         sys.stdout.flush()
+    if not said:
+        warn(_silent(log, _found(folder)))
     return 0
+
+
+def _silent(log: Log, there: list[Log]) -> str:
+    """An empty log in words (on stderr: the log itself stays empty), and where else something was said."""
+    where = "complained about nothing" if log.err else "said nothing on standard output"
+    words = f"{log.name} {where} (attempt {log.attempt}{f', {log.role}' if log.role else ''})"
+    same = (log.name, log.attempt, log.role)
+    other = any(one.size and one.err != log.err and (one.name, one.attempt, one.role) == same for one in there)
+    if not other:
+        return words
+    again = f"doflow logs {log.name} --attempt {log.attempt}"
+    return f"{words}\n  what it said: {again}" if log.err else f"{words}\n  its complaints: {again} --err"
 
 
 def _found(folder: Path) -> list[Log]:
@@ -112,13 +128,13 @@ def _choose(folder: Path, name: str, args: Namespace) -> Log | None:
 def _missing(run: Run, name: str, args: Namespace, there: list[Log]) -> UsageError:
     import difflib
 
-    what = " complaints" if args.err else ""
+    what = " complaints of" if args.err else " log of"
     attempt = f", attempt {args.attempt}" if args.attempt else ""
     names = sorted({log.name for log in there})
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean: doflow logs {near[0]}" if near and near[0] != name else "doflow logs lists what there is"
     known = ", ".join(names) or "none"
-    return UsageError(f"run {run.name} has no log of{what} {name}{attempt} (there are: {known})", hint)
+    return UsageError(f"run {run.name} has no{what} {name}{attempt} (there are: {known})", hint)
 
 
 def _list(run: Run, found: list[Log], as_json: bool) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from doflow import intake, outlook, runs, tasks
+from doflow import intake, outlook, project, runs, tasks
 from doflow import plan as plans
 from doflow.commands import say, say_json, table, warn
 from doflow.desk import Desk
@@ -80,7 +80,9 @@ def _work(desk: Desk, args: Namespace) -> Work:
 
 def _stops(desk: Desk, world: World) -> list[str]:
     """What would keep the run from beginning."""
-    found = [words for name, words in desk.session.project.broken.items() if name in (world.flow.name, "doflow.yaml")]
+    found = [] if project.begun(desk.root) else [f"doflow init   ({desk.root} is no project of doflow's yet)"]
+    broken = desk.session.project.broken
+    found += [words for name, words in broken.items() if name in (world.flow.name, "doflow.yaml")]
     try:
         intake.preflight(world)
     except DoflowError as error:

@@ -51,6 +51,8 @@ def status(args: Namespace) -> int:
         say_json({"project": str(root), "holder": working, "runs": rows})
     elif rows:
         _tell(rows, working)
+    elif not project.begun(root):
+        say(f"{root} is no project of doflow's yet: doflow init   makes it one")
     else:
         flows = ", ".join(opened.about)
         say(f'no run here yet. Start one: doit FLOW --goal="…"   (flows: {flows})')
@@ -99,8 +101,8 @@ def _looked(root: Path, run: Run, state: dict[str, Any], working: Any) -> tuple[
     world = Desk(root).work(run).world
     lines = outlook.of(world, bool(working))
     state = state or _derived(world, lines)
-    state = _alive(state, working)
-    told = advice.of(world, lines, bool(working))
+    state = _alive(_ended(state, lines), working)
+    told = advice.of(world, lines, bool(working), state.get("status") == "failed")
     if state["died"]:
         return state, "the process that worked on it died", told.command or advice.command(world)
     return state, told.waits, told.command
@@ -119,6 +121,13 @@ def _derived(world: World, lines: tuple[Line, ...]) -> dict[str, Any]:
     else:
         values["status"] = _ENDED.get(last["event"], "active")
     return values
+
+
+def _ended(state: Mapping[str, Any], lines: tuple[Line, ...]) -> dict[str, Any]:
+    """A pause after which a person settled the rest (adopt, approve) is none: nothing is left to do."""
+    if state.get("status") in ("paused", "failed", "awaiting-approval") and all(line.state == "done" for line in lines):
+        return {**state, "status": "completed", "pauseReason": "", "pendingApproval": None, "current": ""}
+    return dict(state)
 
 
 def _alive(state: Mapping[str, Any], working: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -160,9 +169,9 @@ def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool
     run = desk.run(name)
     world = desk.work(run).world
     lines = outlook.of(world, working is not None)
-    state = _alive(_projected(root, run) or _derived(world, lines), working)
+    state = _alive(_ended(_projected(root, run) or _derived(world, lines), lines), working)
     commits = outlook.commits(world)
-    told = advice.of(world, lines, working is not None)
+    told = advice.of(world, lines, working is not None, state.get("status") == "failed")
     if state["died"]:
         told = advice.Advice("the process that worked on it died; what is done stays done", advice.command(world))
     if as_json:

@@ -63,7 +63,7 @@ def _project(desk: Desk) -> list[Finding]:
         Finding("", "temporary", f"{path.relative_to(root)} is a half-written file of a killed process", mend)
         for path in litter.temporary(root, layout)
     ]
-    lost = [path.relative_to(root) for path in litter.orphans(root)]
+    lost = [path.relative_to(root) for path in litter.orphans(root, {run.name for run in desk.runs()})]
     return found + [Finding("", "orphan", f"{path}/ is the state of no run", mend) for path in lost]
 
 

@@ -48,7 +48,7 @@ def why(args: Namespace) -> int:
         return 0
     for line in lines:
         _tell(line, work.world)
-    _files(lines[0], work.world)
+        _files(line, work.world)
     return 0
 
 

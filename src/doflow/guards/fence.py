@@ -6,6 +6,7 @@ disk while it is open, so that the next start can put back what a killed job lef
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,6 +80,30 @@ class Fence:
             if not self._abandoned:
                 self._file.unlink(missing_ok=True)
 
+    def aside(self, job: Job, begun: Mapping[str, str]) -> tuple[str, ...]:
+        """What a command that failed has made, against what was there at its start: kept aside, never taken for done."""
+        keep = self.quarantine.about(f"left by a failed attempt of {job.name}", self._world.run.name, job.name)
+        left = [path for path in job.makes if (now := self._world.digest(path)) and now != begun[path]]
+        for path in left:
+            folder = os.open(os.path.dirname(self._world.root / path), os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                keep(folder, os.path.basename(path), path)
+            finally:
+                os.close(folder)
+            self._committed_again(path)
+        return tuple(left)
+
+    def _committed_again(self, path: str) -> None:
+        """The artifact as the step made it the last time it succeeded, if the branch has it."""
+        held = self._world.book.artifacts.get(path)
+        if held is None:
+            return
+        from doflow.repo import history
+
+        data = history.show(self._world.git, "HEAD", f"{self._world.prefix}{path}")
+        if data is not None and hashlib.sha256(data).hexdigest() == held.digest:
+            files.write(str(self._world.root / path), data)
+
     def abandon(self, job: Job) -> None:
         """A job broke off and its traces could not be undone: the window stays on disk for the next start."""
         self._abandoned = True
@@ -138,7 +163,16 @@ class Fence:
         return self._seen
 
     def _skipped(self) -> tuple[str, ...]:
-        return (f"{STATE}/", *(self._ignored or ()))
+        """What git ignores is passed over, but never the run's own folder or what is protected."""
+        protect = (*self._world.settings.protect, *self._world.flow.protect)
+        return (f"{STATE}/", *(name for name in self._ignored or () if not self._watched(name, protect)))
+
+    def _watched(self, name: str, protect: tuple[str, ...]) -> bool:
+        folder = f"{self._world.run.dir}/"
+        if folder.startswith(name) or name.startswith(folder):
+            return True
+        below = [glob.lstrip("/") for glob in protect if "/" in glob.rstrip("/")]
+        return snapshot.matches(protect, name.rstrip("/")) or any(glob.startswith(name) for glob in below)
 
     def _in_git(self) -> Mapping[str, tuple[str, str]]:
         from doflow.repo import history, look

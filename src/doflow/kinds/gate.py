@@ -18,7 +18,11 @@ def shown(step: Step, world: World) -> str:
     """The digest of what the person is asked about: a yes to something else does not count."""
     paths = [path for said in _made(step, world) for path in world.place.expand(said)]
     paths += [path for read in step.reads for path in world.place.expand(read.path)] if step.kind == "gate" else []
-    return keys.short([[path, world.digest(path)] for path in paths])
+    seen = [[path, world.digest(path)] for path in paths]
+    if not seen:  # nothing to look at: the yes is to what was done
+        names = [step.id] if step.kind != "gate" else list(world.before(step.id))
+        seen = [[name, world.book.steps[name].key] for name in names if name in world.book.steps]
+    return keys.short(seen)
 
 
 def ask(step: Step, world: World) -> Outcome:
@@ -33,7 +37,7 @@ def ask(step: Step, world: World) -> Outcome:
     paths = ", ".join(world.path(said) for said in _made(step, world))
     question = plan.gate_text(step, world.settings)
     reason = f"{question} ({paths})" if paths else question
-    hint = f"doflow approve {step.id}   or   doflow reject {step.id} --note '…'   then: doit {world.flow.name}"
+    hint = f"doflow approve {step.id}   or   doflow reject {step.id} --note '…'   then: {world.again}"
     world.ledger.add("gate", step=step.id, message=reason, hint=hint, shown=shown(step, world))
     return Outcome(Status.PAUSED, reason, hint)
 
@@ -56,7 +60,7 @@ def clarify(step: Step, world: World) -> Outcome:
         return Outcome(Status.DONE)
     lines = "".join(f"\n    {number}. {words}" for number, (_, words) in enumerate(asked, 1))
     reason = f"{asked[0][0]} asks {len(asked)} question{'s' if len(asked) > 1 else ''}:{lines}"
-    hint = f"doflow answer   then: doit {world.flow.name}"
+    hint = f"doflow answer   then: {world.again}"
     world.ledger.add("clarification", step=step.id, message=reason, hint=hint, questions=[words for _, words in asked])
     return Outcome(Status.PAUSED, reason, hint)
 
@@ -68,12 +72,12 @@ def route(step: Step, world: World) -> tuple[Outcome, str]:
     rule = plan.rule(step, marker)
     if rule is None:
         wanted = ", ".join(f"`{found.when}`" for found in step.routes)
-        hint = f"doflow logs {step.id}; then: doit {world.flow.name} --force={step.id}"
+        hint = f"doflow logs {step.id}; then: {world.again} --force={step.id}"
         return Outcome(Status.FAILED, f"{step.id} gave none of the markers {wanted}", hint), ""
     if rule.variant:
         world.book.variant = rule.variant
     if rule.pause:
-        hint = f"doit {world.flow.name} --force={step.id}   asks again"
+        hint = f"{world.again} --force={step.id}   asks again"
         world.ledger.add("paused", step=step.id, message=rule.pause, hint=hint, marker=marker)
         return Outcome(Status.PAUSED, f"{marker}: {rule.pause}", hint), marker
     return Outcome(Status.DONE), marker

@@ -8,6 +8,9 @@ from doflow.job import Job
 from doflow.model import Outcome, Status, Step
 from doflow.world import World
 
+#: what doit's reading of dodo.py leaves, should somebody have committed it
+_OURS = "__pycache__/dodo."
+
 
 def run(step: Step, number: str, world: World, fence: Fence) -> Outcome:
     """One phase. Tracked files outside the run's folder must be clean: they would be committed with it."""
@@ -15,9 +18,7 @@ def run(step: Step, number: str, world: World, fence: Fence) -> Outcome:
     found = [place for place, (phase, _) in enumerate(keyed) if phase.number == number]
     if not found:
         path = world.phases(step)
-        return Outcome(
-            Status.FAILED, f"{path} has no phase {number} any more", f"doit list --all; then: doit {world.flow.name}"
-        )
+        return Outcome(Status.FAILED, f"{path} has no phase {number} any more", f"doit list --all; then: {world.again}")
     phase, key = keyed[found[0]]
     if number == "all":
         world.ledger.add(
@@ -35,12 +36,12 @@ def run(step: Step, number: str, world: World, fence: Fence) -> Outcome:
 def _unclean(job: Job, world: World) -> Outcome | None:
     from doflow.repo import history
 
-    dirty = history.dirty(world.git, (world.run.dir,))
+    dirty = [name for name in history.dirty(world.git, (world.run.dir,)) if not name.startswith(_OURS)]
     if not dirty:
         return None
     names = ", ".join(dirty[:5]) + (f" and {len(dirty) - 5} more" if len(dirty) > 5 else "")
     return Outcome(
         Status.PAUSED,
         f"{job.name} waits: {names} changed and not committed, and a phase commits what it changes",
-        f"commit or stash your changes, then: doit {world.flow.name}",
+        f"commit or stash your changes, then: {world.again}",
     )

@@ -132,7 +132,7 @@ def _ask(job: Job, now: Progress, persona: str, world: World, limit: list[Outcom
 
 
 def _call(job: Job, now: Progress, persona: str, world: World, attempt: int) -> Outcome:
-    profile = calling.profile_for(job, world)
+    profile = calling.profile_for(job.step, world)
     ask = calling.asked(job, world, profile, attempt, "persona", "")
     ask = replace(
         ask, prompt=_prompt(job, now, persona, world), persona=persona, round=now.round, makes=(), read_only=True
@@ -171,7 +171,7 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, f
         return Outcome(Status.DONE, text=reviewed.commit_of(work, world))
 
     def produce(job: Job, world: World, attempt: int) -> Outcome:
-        ask = calling.asked(job, world, calling.profile_for(job, world), attempt, "fixer", "")
+        ask = calling.asked(job, world, calling.profile_for(job.step, world), attempt, "fixer", "")
         ask = replace(ask, prompt=render.fix(step.id, world.run.dir, listed, mine, writes is None), round=now.round)
         return calling.send(ask, job, world, watching.log_path(job, world, attempt, "fixer"))
 
@@ -194,7 +194,7 @@ def _verdict(step: Step, world: World, verdict: str, found: tuple[Finding, ...],
     path = findings.file(world.run.dir, step.id)
     worst = "".join(f"\n    {line[2:]}" for line in findings.lines(open_).splitlines())
     edit = "edit and commit the code" if world.reviews_code(step) else "edit what is reviewed"
-    hint = f"{edit} and run doit {world.flow.name} again, or take it as it is: doflow adopt {step.id}"
+    hint = f"{edit} and run {world.again} again, or take it as it is: doflow adopt {step.id}"
     many = f"{rounds} round{'s' if rounds > 1 else ''}"
     return Outcome(Status.PAUSED, f"NO-GO after {many}, see {path}:{worst}", hint)
 

@@ -27,7 +27,7 @@ def run(job: Job, world: World) -> Outcome:
     command = Command((*argv, *words), env=environment.for_shell(world.environ, extra), cwd=str(world.root))
     result = process.run(command, log, log, watching.timeout_of(job, world), watching.beat(job, world, log))
     said = process.tail(log, 1500)
-    hint = f"doflow logs {step.id} shows what it said; then: doit {world.flow.name}"
+    hint = f"doflow logs {step.id} shows what it said; then: {world.again}"
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, "interrupted")
     if result.stopped or result.code not in (0, 2, 3):

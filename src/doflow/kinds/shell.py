@@ -57,7 +57,7 @@ def _run(job: Job, world: World, attempt: int) -> Outcome:
     words = process.explain(result, argv)
     last = process.tail(log, 1500)
     status = Status.TIMEOUT if result.stopped else Status.FAILED
-    hint = f"doflow logs {step.id} shows all of its output; then: doit {world.flow.name}"
+    hint = f"doflow logs {step.id} shows all of its output; then: {world.again}"
     return Outcome(status, f"{words}\n{_indented(last)}" if last.strip() else words, hint, text=f"{words}\n{last}")
 
 

@@ -1,0 +1,131 @@
+"""The `claude` agent: Claude Code, headless. One JSON record per line; the last `result` counts.
+
+Its `subtype` says success on errors of the API too, its exit code says 0 for refused tools: neither is believed.
+A resumed session reports the price of all its calls together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from doflow.agents import endings, resets, stream
+from doflow.agents.endings import Answer, Program
+from doflow.agents.stream import Record
+from doflow.model import Ask, Command, Outcome, Result, Usage
+
+NAME = "claude"
+
+PROGRAM = Program(
+    NAME,
+    install="npm install -g @anthropic-ai/claude-code",
+    login="start `claude` once and type /login",
+    names=(
+        *("ANTHROPIC_*", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK"),
+        *("CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY", "CLAUDE_CODE_MAX_OUTPUT_TOKENS", "API_TIMEOUT_MS"),
+    ),
+    settings=(
+        ("CLAUDE_CODE_MAX_RETRIES", "1"),
+        ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
+        ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+        ("DISABLE_AUTOUPDATER", "1"),
+        ("DISABLE_ERROR_REPORTING", "1"),
+        ("DISABLE_TELEMETRY", "1"),
+    ),
+    managed=(
+        *("-p", "--print", "--output-format", "--input-format", "--verbose", "--model", "--permission-mode"),
+        *("--tools", "--dangerously-skip-permissions", "--allow-dangerously-skip-permissions"),
+        *("-r", "--resume", "-c", "--continue", "--session-id", "--fork-session"),
+        *("--bg", "--background", "--no-session-persistence", "-w", "--worktree"),
+    ),
+)
+
+_READ = "Read,Glob,Grep"
+_WRITE = "Read,Glob,Grep,Write,Edit,NotebookEdit"
+_SHELL = "Bash,WebFetch,WebSearch"
+_KINDS = ("init", "assistant", "result", "rate_limit_event")
+
+
+def call(ask: Ask, environ: Mapping[str, str]) -> Command:
+    words: tuple[str, ...] = ("-p", "--output-format", "stream-json", "--verbose", *_permissions(ask))
+    words += ("--model", ask.model) if ask.model else ()
+    words += ("--resume", ask.resume) if ask.resume else ()
+    return endings.command(PROGRAM, ask, environ, words)
+
+
+def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
+    return endings.outcome(PROGRAM, ask, result, _answer(stream.records(result, text, _KINDS)))
+
+
+def _permissions(ask: Ask) -> tuple[str, ...]:
+    """Which tools there are. A shell can do what the web tools do: who has one gets them too."""
+    if ask.read_only:
+        return ("--tools", _READ, "--permission-mode", "default")
+    if endings.shell(ask):
+        return ("--allowedTools", _SHELL, "--permission-mode", "acceptEdits")
+    return ("--tools", _WRITE, "--permission-mode", "acceptEdits")
+
+
+def _answer(records: stream.Records) -> Answer:
+    session = model = until = ""
+    results: list[Record] = []
+    open_turn = False
+    for record in records:
+        kind = record.get("type")
+        session = stream.words(record.get("session_id")) or session
+        if kind == "system":
+            model = stream.words(record.get("model")) or model
+        elif kind == "rate_limit_event":
+            until = _until(stream.record(record, "rate_limit_info"))
+        elif kind == "result":
+            results.append(_kept(record))
+        open_turn = kind == "assistant" or (open_turn and kind != "result")
+    if not results or open_turn:
+        return Answer(session=session, model=model, usage=_usage(results), resets=until)
+    return _judged(results, Answer(session=session, model=model, usage=_usage(results)), until)
+
+
+def _kept(record: Record) -> Record:
+    """A result without what nobody reads: there may be many of them."""
+    names = ("subtype", "is_error", "api_error_status", "result", "errors", "num_turns", "usage", "total_cost_usd")
+    refused = [stream.words(row.get("tool_name")) or "a tool" for row in stream.rows(record.get("permission_denials"))]
+    return {name: record.get(name) for name in names} | {"refused": refused}
+
+
+def _judged(results: list[Record], known: Answer, until: str) -> Answer:
+    last = results[-1]
+    said = stream.words(last["result"])
+    well = last["is_error"] is False and last["subtype"] == "success"
+    refused = [name for result in results for name in result["refused"]]
+    if well and last["num_turns"] == 0:
+        refused.append(f"the prompt ({said})")
+    return Answer(
+        well, said, known.session, known.model, known.usage, tuple(refused),
+        error="" if well else _error(last), status=stream.count(last["api_error_status"]),
+        resets="" if well else until,
+    )  # fmt: skip
+
+
+def _error(last: Record) -> str:
+    errors = last["errors"] if isinstance(last["errors"], list) else []
+    said = "; ".join(error for error in errors if isinstance(error, str)) or stream.words(last["result"])
+    kind = stream.words(last["subtype"])
+    return said if said and kind == "success" else f"{kind or 'error'}: {said}".removesuffix(": ")
+
+
+def _until(info: Record) -> str:
+    """Until when a limit that was reached holds."""
+    moment = stream.count(info.get("resetsAt"))
+    return resets.at(moment) if moment and info.get("status") == "rejected" else ""
+
+
+def _usage(results: list[Record]) -> Usage | None:
+    """The tokens of all results together; the price of the last, which is that of all."""
+    if not results:
+        return None
+    fresh = made = cached = out = 0
+    for used in (stream.record(result, "usage") for result in results):
+        fresh += stream.count(used.get("input_tokens"))
+        made += stream.count(used.get("cache_creation_input_tokens"))
+        cached += stream.count(used.get("cache_read_input_tokens"))
+        out += stream.count(used.get("output_tokens"))
+    return Usage(fresh + made + cached, out, cached, stream.price(results[-1]["total_cost_usd"]))

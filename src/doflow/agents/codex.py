@@ -1,0 +1,86 @@
+"""The `codex` agent: Codex CLI, headless. One JSON record per line; `turn.completed` or `turn.failed` counts.
+
+Every tool of it is a shell in a sandbox: what a step may do is what the sandbox allows. A write that the sandbox stops leaves
+no record; the step's contract finds it. A resumed session reports the tokens of all its calls together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from doflow.agents import endings, stream
+from doflow.agents.endings import Answer, Program
+from doflow.agents.stream import Record
+from doflow.model import Ask, Command, Outcome, Result, Usage
+
+NAME = "codex"
+
+PROGRAM = Program(
+    NAME,
+    install="npm install -g @openai/codex",
+    login="codex login",
+    names=("OPENAI_*", "CODEX_HOME", "CODEX_API_KEY", "AZURE_OPENAI_*"),
+    settings=(),
+    managed=(
+        *("exec", "resume", "--json", "-m", "--model", "-s", "--sandbox", "--full-auto", "--approve-for-me"),
+        *("--dangerously-bypass-approvals-and-sandbox", "--yolo", "--skip-git-repo-check", "-C", "--cd", "--worktree"),
+        *("--last", "--ephemeral", "-o", "--output-last-message", "sandbox_mode", "approval_policy", "-"),
+    ),
+)
+
+_KINDS = ("thread.started", "turn.started", "turn.completed", "turn.failed", "error", "agent_message", "declined")
+_QUIET = ("-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false")
+
+
+def call(ask: Ask, environ: Mapping[str, str]) -> Command:
+    sandbox = "read-only" if ask.read_only else "workspace-write"
+    words: tuple[str, ...] = ("exec", "--json", "--skip-git-repo-check", "-s", sandbox, *_QUIET)
+    words += ("-m", ask.model) if ask.model else ()
+    return endings.command(PROGRAM, ask, environ, words, ("resume", ask.resume, "-") if ask.resume else ("-",))
+
+
+def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
+    return endings.outcome(PROGRAM, ask, result, _answer(stream.records(result, text, _KINDS)))
+
+
+def _answer(records: stream.Records) -> Answer:
+    session = text = error = ""
+    usage: Usage | None = None
+    success = False
+    refused: list[str] = []
+    for record in records:
+        kind, item = record.get("type"), stream.record(record, "item")
+        if kind == "thread.started":
+            session = stream.words(record.get("thread_id"))
+        elif kind == "turn.started":
+            success, error = False, ""
+        elif kind == "turn.completed":
+            success, error, usage = True, "", _usage(stream.record(record, "usage"))
+        elif kind in ("turn.failed", "error"):
+            success, error = False, _error(record) or error
+        elif kind == "item.completed" and item.get("type") == "agent_message":
+            text = stream.words(item.get("text"))
+        elif kind == "item.completed" and item.get("status") == "declined":
+            refused.append(stream.words(item.get("command")) or stream.words(item.get("type")) or "a tool")
+    return Answer(success, text, session, "", usage, tuple(refused), error, _status(error))
+
+
+def _error(record: Record) -> str:
+    """An error's words. `Reconnecting…` is none: the CLI tries again by itself."""
+    said = stream.words(stream.record(record, "error").get("message")) or stream.words(record.get("message"))
+    if record.get("type") == "turn.failed":
+        return said or "the turn failed"
+    return "" if said.startswith("Reconnecting") else said
+
+
+def _status(error: str) -> int:
+    """The HTTP status, which is told in words only: `unexpected status 401 Unauthorized`, `last status: 429`."""
+    import re
+
+    found = re.search(r"status:? (\d{3})\b", error)
+    return int(found.group(1)) if found else 0
+
+
+def _usage(used: Record) -> Usage:
+    counted = (stream.count(used.get(f"{name}_tokens")) for name in ("input", "output", "cached_input"))
+    return Usage(*counted)

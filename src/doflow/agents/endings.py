@@ -1,0 +1,167 @@
+"""What the CLIs of the vendors share: how a call is put together, and what their own records say about its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from doflow import environment, process
+from doflow.agents import contract, resets
+from doflow.errors import UsageError
+from doflow.light import dataclass, replace
+from doflow.model import Ask, Command, Outcome, Result, Status, Usage
+
+_LIMITS = (
+    *("usage limit", "rate limit", "rate_limit", "hit your limit", "quota", "too many requests"),
+    "resource_exhausted",
+)
+_LOGIN = (
+    *("/login", "not logged in", "invalid api key", "api key not valid", "authentication", "unauthorized"),
+    "unauthenticated",
+)
+_PASSING = (
+    *("overloaded", "network", "connection", "connect to", "econn", "enotfound", "etimedout", "fetch failed", "socket"),
+    *("timed out", "timeout", "disconnected", "unavailable", "internal server error", "bad gateway"),
+)
+_BUSY = (408, 500, 502, 503, 504, 529)
+_MISUSE = ("unknown option", "unknown argument", "unexpected argument", "unrecognized", "invalid value")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A vendor's CLI: its name, how it is installed and logged in, what it may know, which flags are doflow's."""
+
+    name: str
+    install: str
+    login: str
+    names: tuple[str, ...]
+    settings: tuple[tuple[str, str], ...]
+    managed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the records of a call say. `success` is the CLI's own record of it; `status` the HTTP status of an error."""
+
+    success: bool = False
+    text: str = ""
+    session: str = ""
+    model: str = ""
+    usage: Usage | None = None
+    refused: tuple[str, ...] = ()
+    error: str = ""
+    status: int = 0
+    resets: str = ""
+    note: str = ""
+
+
+def shell(ask: Ask) -> bool:
+    """Whether the agent may run programs: where code is written, and where a failed check is to be mended."""
+    return not ask.read_only and (bool(ask.phase) or ask.role == "repair")
+
+
+def command(
+    program: Program,
+    ask: Ask,
+    environ: Mapping[str, str],
+    words: tuple[str, ...],
+    last: tuple[str, ...] = (),
+    more: Mapping[str, str] | None = None,
+) -> Command:
+    """The call: doflow's `words`, then the profile's `args`, then the `last` ones. `more` are settings of this call."""
+    _refuse_managed(program, ask)
+    extra = dict(program.settings) | dict(more or {}) | contract.variables(ask)
+    env = environment.for_agent(environ, program.names, ask.profile.env, extra, root=ask.root)
+    argv = (ask.profile.executable or program.name, *words, *ask.profile.args, *last)
+    return Command(argv, ask.prompt.encode("utf-8", "surrogateescape"), env, ask.root)
+
+
+def outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
+    found = _outcome(program, ask, result, answer)
+    return replace(found, session=answer.session, model=answer.model or ask.model, usage=answer.usage)
+
+
+def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
+    reason = process.explain(result, (ask.profile.executable or program.name,))
+    if result.stopped == "cancelled":
+        return Outcome(Status.CANCELLED, reason)
+    if result.stopped:
+        hint = f"a longer limit: `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
+        return Outcome(Status.TIMEOUT, reason, hint, transient=True)
+    if answer.error:
+        return _error(program, ask, result, answer)
+    if answer.refused:
+        return _refused(program, ask, answer)
+    if answer.success and result.code == 0:
+        return Outcome(Status.DONE, text=answer.text)
+    return _unproven(program, ask, result, answer, reason)
+
+
+def _error(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
+    """An error that the CLI itself recorded: by its status, else by its words."""
+    said, low = f"{program.name}: {_short(answer.error)}", answer.error.casefold()
+    if answer.status == 429 or (not answer.status and (answer.resets or _any(_LIMITS, low))):
+        again = contract.resume_at(answer.resets or resets.said(answer.error))
+        reason = f"{ask.profile.name} is rate limited until {again} ({said})"
+        return Outcome(Status.RATE_LIMITED, reason, resume_at=again, text=answer.text)
+    if answer.status in (401, 403) or (not answer.status and _any(_LOGIN, low)):
+        hint = f"log in ({program.login}), or name the variable with the key in `agents.{ask.profile.name}.env`"
+        return Outcome(Status.AUTH, said, hint, answer.text)
+    passing = answer.status in _BUSY or (not answer.status and _any(_PASSING, low))
+    return Outcome(Status.FAILED, said, f"the log is {result.out}", answer.text, transient=passing)
+
+
+def _refused(program: Program, ask: Ask, answer: Answer) -> Outcome:
+    what = ", ".join(dict.fromkeys(process.clean(name)[:200] for name in answer.refused))
+    allowed = "read" if ask.read_only else "read, write and run programs" if shell(ask) else "read and write"
+    hint = (
+        f"in step {ask.step} {program.name} may {allowed} inside the project: tell it so in the prompt, "
+        f"or give it more with `agents.{ask.profile.name}.args`"
+    )
+    return Outcome(Status.REFUSED, f"{program.name} was refused: {what}", hint, answer.text)
+
+
+def _unproven(program: Program, ask: Ask, result: Result, answer: Answer, reason: str) -> Outcome:
+    """It ended without an error of its own, and without a success that counts."""
+    last = process.tail(result.err, 1000).strip().rpartition("\n")[2].strip()[:300]
+    if result.code in (126, 127):
+        hint = f"install it ({program.install}), or say where it is: `agents.{ask.profile.name}.executable`"
+        return Outcome(Status.FAILED, reason, hint, answer.text)
+    if result.code == 0:
+        reason = f"{program.name} ended without its record of success"
+    reason += f" ({_short(answer.note)})" if answer.note else ""
+    reason += f": {last}" if last else ""
+    misuse = _any(_MISUSE, process.tail(result.err, 4000).casefold())
+    hint = f"the logs are {result.out} and {result.err}"
+    return Outcome(Status.FAILED, reason, hint, answer.text, transient=not misuse)
+
+
+def _refuse_managed(program: Program, ask: Ask) -> None:
+    for word in ask.profile.args:
+        flag = next((flag for flag in program.managed if _is(word, flag)), "")
+        if flag:
+            raise UsageError(
+                f"agents.{ask.profile.name}.args: {word!r}: doflow itself sets {flag} of {program.name}, for each step anew",
+                _instead(ask.profile.name, flag),
+            )
+
+
+def _is(word: str, flag: str) -> bool:
+    """`--flag`, `--flag=value`, `-fvalue`."""
+    if flag.startswith("--") or not flag.startswith("-"):
+        return word == flag or word.startswith(f"{flag}=")
+    return word.startswith(flag) and not word.startswith("--")
+
+
+def _instead(profile: str, flag: str) -> str:
+    if flag in ("-m", "--model"):
+        return f"take it out of `args` and write `model:` below `agents.{profile}` in doflow.yaml, or in the step"
+    return f"take it out of `agents.{profile}.args` in doflow.yaml (or call the program yourself, with `use: command`)"
+
+
+def _any(words: tuple[str, ...], text: str) -> bool:
+    return any(word in text for word in words)
+
+
+def _short(text: Any) -> str:
+    return process.clean(" ".join(str(text).split()))[:400]

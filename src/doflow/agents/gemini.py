@@ -1,0 +1,100 @@
+"""The `gemini` agent: Gemini CLI, headless. One JSON record per line; the last `result` counts.
+
+It ends with exit 0 when it is asked to stop, and with the HTTP status (less 256) on an error of the API. Without leave to
+write or to run programs it does not offer those tools to the model. It says no price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from doflow.agents import endings, stream
+from doflow.agents.endings import Answer, Program
+from doflow.agents.stream import Record
+from doflow.light import replace
+from doflow.model import Ask, Command, Outcome, Result, Usage
+
+NAME = "gemini"
+
+PROGRAM = Program(
+    NAME,
+    install="npm install -g @google/gemini-cli",
+    login="start `gemini` once and choose how",
+    names=("GEMINI_*", "GOOGLE_*"),
+    settings=(("GEMINI_TELEMETRY_ENABLED", "false"),),
+    managed=(
+        *("-p", "--prompt", "-i", "--prompt-interactive", "-o", "--output-format", "-m", "--model", "-y", "--yolo"),
+        *("--approval-mode", "--skip-trust", "-r", "--resume", "--session-id", "--session-file", "-w", "--worktree"),
+        *("--allowed-tools", "--acp", "--experimental-acp"),
+    ),
+)
+
+_KINDS = ("init", "message", "tool_use", "tool_result", "result", "error")
+_STATUSES = (400, 401, 403, 404, 408, 429, 500, 502, 503, 504)
+
+
+def call(ask: Ask, environ: Mapping[str, str]) -> Command:
+    mode = "default" if ask.read_only else "yolo" if endings.shell(ask) else "auto_edit"
+    words: tuple[str, ...] = ("--output-format", "stream-json", "--skip-trust", "--approval-mode", mode)
+    words += ("--model", ask.model) if ask.model else ()
+    words += ("--resume", ask.resume) if ask.resume else ()
+    return endings.command(PROGRAM, ask, environ, words)
+
+
+def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
+    answer = _answer(stream.records(result, text, _KINDS))
+    if answer.error:
+        answer = replace(answer, status=_status(answer.error, result.code))
+    return endings.outcome(PROGRAM, ask, result, answer)
+
+
+def _answer(records: stream.Records) -> Answer:
+    answer, tools, said = Answer(), dict[str, str](), list[str]()
+    for record in records:
+        kind = record.get("type")
+        if kind == "init":
+            session, model = stream.words(record.get("session_id")), stream.words(record.get("model"))
+            answer = replace(answer, session=session, model=model)
+        elif kind == "message" and record.get("role") == "assistant":
+            said.append(stream.words(record.get("content")))
+            answer = replace(answer, success=False)
+        elif kind == "tool_use":
+            said.clear()
+            tools[stream.words(record.get("tool_id"))] = stream.words(record.get("tool_name"))
+            answer = replace(answer, success=False)
+        elif kind == "tool_result":
+            answer = replace(answer, refused=answer.refused + _refused(record, tools))
+        elif kind == "result":
+            answer = _ended(answer, record)
+        elif kind == "error":
+            answer = replace(answer, note=stream.words(record.get("message")))
+    return replace(answer, text="".join(said))
+
+
+def _refused(record: Record, tools: dict[str, str]) -> tuple[str, ...]:
+    tool = tools.pop(stream.words(record.get("tool_id")), "") or "a tool"
+    return (tool,) if stream.record(record, "error").get("type") == "policy_violation" else ()
+
+
+def _ended(answer: Answer, record: Record) -> Answer:
+    stats = stream.record(record, "stats")
+    names = [name for name in stream.record(stats, "models") if name]
+    well = record.get("status") == "success"
+    error = "" if well else stream.words(stream.record(record, "error").get("message")) or "it ended with an error"
+    model = names[0] if well and len(names) == 1 else answer.model
+    return replace(answer, success=well, error=error, usage=_usage(stats), model=model)
+
+
+def _status(error: str, code: int) -> int:
+    """The HTTP status: in the words of the error, else in the exit code."""
+    import re
+
+    found = re.search(r'"code":\s*(\d{3})\b', error)
+    return int(found.group(1)) if found else next((status for status in _STATUSES if status % 256 == code), 0)
+
+
+def _usage(stats: Record) -> Usage:
+    """What is neither input nor answer was thought, and is paid like an answer."""
+    taken, given = stream.count(stats.get("input_tokens")), stream.count(stats.get("output_tokens"))
+    total = stream.count(stats.get("total_tokens"))
+    return Usage(taken, max(given, total - taken), stream.count(stats.get("cached")))

@@ -1,0 +1,104 @@
+"""The `opencode` agent: OpenCode, headless. One JSON record per line; a last `step_finish` with the reason `stop` counts.
+
+A refused tool ends its stream without one. Its prices come from its own configuration; no price there is no price here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from doflow.agents import endings, resets, stream
+from doflow.agents.endings import Answer, Program
+from doflow.agents.stream import Record
+from doflow.light import replace
+from doflow.model import Ask, Command, Outcome, Result, Usage
+
+NAME = "opencode"
+
+PROGRAM = Program(
+    NAME,
+    install="npm install -g opencode-ai",
+    login="opencode auth login",
+    names=(
+        *("OPENCODE_*", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
+        *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"),
+        "GOOGLE_GENERATIVE_AI_API_KEY",
+    ),
+    settings=(("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")),
+    managed=(
+        *("run", "--format", "--title", "-m", "--model", "-s", "--session", "-c", "--continue", "--fork", "--command"),
+        *("--dir", "--attach", "--auto", "-i", "--interactive", "--share"),
+    ),
+)
+
+_KINDS = ("step_start", "text", "tool_use", "step_finish", "error")
+_TOUCHING = ("edit", "bash", "webfetch")
+
+
+def call(ask: Ask, environ: Mapping[str, str]) -> Command:
+    import json
+
+    words: tuple[str, ...] = ("run", "--format", "json", "--title", f"doflow {ask.run} {ask.step}")
+    words += ("--model", ask.model) if ask.model else ()
+    words += ("--session", ask.resume) if ask.resume else ()
+    granted = () if ask.read_only else _TOUCHING if endings.shell(ask) else ("edit",)
+    permission = {tool: "allow" if tool in granted else "deny" for tool in _TOUCHING}
+    return endings.command(PROGRAM, ask, environ, words, more={"OPENCODE_PERMISSION": json.dumps(permission)})
+
+
+def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
+    return endings.outcome(PROGRAM, ask, result, _answer(stream.records(result, text, _KINDS)))
+
+
+def _answer(records: stream.Records) -> Answer:
+    answer = Answer()
+    for record in records:
+        kind, part = record.get("type"), stream.record(record, "part")
+        answer = replace(answer, session=stream.words(record.get("sessionID")) or answer.session)
+        if kind == "step_start":
+            answer = replace(answer, success=False, text="", note="")
+        elif kind == "text":
+            answer = replace(answer, text=answer.text + stream.words(part.get("text")))
+        elif kind == "tool_use" and (tool := _refused(part)):
+            answer = replace(answer, refused=(*answer.refused, tool))
+        elif kind == "step_finish":
+            answer = _finished(answer, part)
+        elif kind == "error":
+            answer = _failed(answer, stream.record(record, "error"))
+    return answer
+
+
+def _refused(part: Record) -> str:
+    """The tool that somebody or some rule said no to."""
+    state = stream.record(part, "state")
+    said = stream.words(state.get("error"))
+    no = state.get("status") == "error" and ("rejected permission" in said or "prevents you from using" in said)
+    return (stream.words(part.get("tool")) or "a tool") if no else ""
+
+
+def _finished(answer: Answer, part: Record) -> Answer:
+    reason = stream.words(part.get("reason"))
+    well = reason == "stop"
+    error = "" if well else answer.error
+    return replace(answer, success=well, error=error, note=f"it ended with {reason}", usage=_usage(answer, part))
+
+
+def _failed(answer: Answer, error: Record) -> Answer:
+    data = stream.record(error, "data")
+    name = stream.words(error.get("name")) or "error"
+    said = stream.words(data.get("message"))
+    status = stream.count(data.get("statusCode")) or (401 if name == "ProviderAuthError" else 0)
+    wait = stream.words(stream.record(data, "responseHeaders").get("retry-after"))
+    until = resets.after(float(wait)) if status == 429 and wait.isascii() and wait.isdigit() else ""
+    return replace(answer, success=False, error=f"{name}: {said}", status=status, resets=until)
+
+
+def _usage(answer: Answer, part: Record) -> Usage:
+    """What was used so far and in this step; all that is not input is output."""
+    so_far, used = answer.usage or Usage(), stream.record(part, "tokens")
+    cached = stream.count(stream.record(used, "cache").get("read"))
+    taken = stream.count(used.get("input")) + cached + stream.count(stream.record(used, "cache").get("write"))
+    given = max(stream.count(used.get("output")), stream.count(used.get("total")) - taken)
+    cost = stream.price(part.get("cost"))
+    usd = so_far.usd if cost is None else (so_far.usd or 0.0) + cost
+    return Usage(so_far.tokens_in + taken, so_far.tokens_out + given, so_far.tokens_cached + cached, usd)
