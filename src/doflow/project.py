@@ -34,11 +34,8 @@ class Project:
 
     def unchanged(self) -> bool:
         """Are the files that flows and settings were read from still the ones that were read?"""
-        for name in self.sources:
-            sign = _sign(name)
-            if sign is not None and max(sign[1], sign[2]) >= self._read_at:
-                return False
-        return True
+        signs = [_sign(name) for name in self.sources]
+        return all(sign is None or max(sign[1], sign[2]) < self._read_at for sign in signs)
 
     def flow(self, name: str) -> Any:
         from doflow import model

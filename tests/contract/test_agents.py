@@ -72,7 +72,6 @@ def test_an_agent_is_a_name_and_two_functions_that_take_the_prompt_on_stdin(use:
 @pytest.mark.parametrize(
     ("code", "stopped", "status", "transient"),
     [
-        (0, "", Status.DONE, False),
         (0, "cancelled", Status.CANCELLED, False),
         (-15, "idle", Status.TIMEOUT, True),
         (0, "max", Status.TIMEOUT, True),
@@ -85,9 +84,18 @@ def test_every_agent_tells_an_end_from_a_stop(
 
     outcome = registry.find(use).outcome(ask(tmp_path, use, ("tool",)), result, lambda: "said")
 
-    assert (outcome.status, outcome.transient) == (status, transient)
+    assert (outcome.status, outcome.transient, outcome.text) == (status, transient, "")
+    assert outcome.reason
+
+
+@pytest.mark.parametrize("use", sorted(registry.AGENTS))
+def test_exit_zero_alone_is_success_only_where_it_is_the_contract(use: str, tmp_path: Path) -> None:
+    result = Result(0, str(tmp_path / "out"), str(tmp_path / "err"), 1.0, "")
+
+    outcome = registry.find(use).outcome(ask(tmp_path, use, ("tool",)), result, lambda: "said")
+
+    assert outcome.ok == (use in ("command", "rehearsal"))
     assert outcome.text == ("said" if outcome.ok else "")
-    assert outcome.ok or outcome.reason
 
 
 @pytest.mark.parametrize("use", sorted(registry.AGENTS))

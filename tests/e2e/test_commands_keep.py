@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -145,6 +146,14 @@ def test_a_killed_run_is_found_until_it_went_on(duo):
     duo.agent("echo()")
     assert duo.doit("duo").returncode == 0
     assert [words for words in findings(duo) if "killed" in words] == []
+
+
+def test_the_state_of_a_run_that_lost_its_ledger_is_no_orphan(duo):
+    shutil.rmtree(duo.root / ".doflow")
+    assert duo.doit("duo").returncode == 0
+    assert (duo.root / ".doflow/runs/001-a-pair/pipeline-state.json").exists()
+
+    assert findings(duo) == []
 
 
 def test_a_state_file_that_lies_is_found(duo):

@@ -226,6 +226,57 @@ def test_status_of_a_failed_run_says_why_and_what_next(project: Project):
     assert states(project) == {"specify": "done", "plan": "next", "tasks": "waiting", "implement": "waiting"}
 
 
+def test_a_failed_run_keeps_its_reason_when_something_else_is_told_after_it(project: Project):
+    project.agent('if step == "plan": stop(3)\nusual()')
+    assert project.doit("tiny", "--goal=x", env={"DOFLOW_SET_RETRY__ENABLED": "false"}).returncode == 1
+    with (project.root / ".doflow/runs/001-x/events.jsonl").open("a") as ledger:
+        ledger.write('{"event":"warning","at":"2026-01-01T00:00:00.000Z","run":"001-x","message":"by the way"}\n')
+
+    row = looked(project, "status")["runs"][0]
+    assert (row["waits"].startswith("plan: "), "exit code 3" in row["waits"]) == (True, True)
+    assert row["next"].endswith("then: doit tiny")
+
+
+def test_from_another_branch_every_command_that_status_tells_goes_there_first(project: Project):
+    project.flow("asking", ASKING)
+    project.commit()
+    assert project.doit("asking", "--goal=x").returncode == 2
+    project.git("switch", "-q", "main")
+
+    told = looked(project, "status")["runs"][0]["next"]
+    there = "git switch 001-x && "
+    assert told == (
+        f"{there}doflow approve plan   or   {there}doflow reject plan --note '…'   then: {there}doit asking"
+    )
+
+
+def test_a_run_whose_rest_was_adopted_is_completed(project: Project):
+    project.flow("two", "flow: two\nsteps:\n  a: {prompt: Do., makes: a.md}\n  b: {kind: shell, run: ['false']}\n")
+    project.commit()
+    assert project.doit("two", "--goal=x").returncode == 1
+    assert project.doflow("adopt", "b", "--anyway").returncode == 0
+
+    row = looked(project, "status")["runs"][0]
+    assert (row["status"], row["waits"], row["next"]) == ("completed", "", "")
+
+
+def test_outside_a_project_it_says_how_to_make_one(project: Project, tmp_path: Path):
+    nowhere = tmp_path / "nowhere"
+    nowhere.mkdir()
+
+    assert "doflow init" in project.doflow("status", cwd=nowhere).stdout
+    assert "doflow init" in project.doflow("plan", cwd=nowhere).stderr
+
+
+def test_a_refusal_before_there_is_a_run_asks_for_the_same_command(project: Project):
+    (project.home / ".gitconfig").write_text("")
+
+    told = project.doit("tiny", "--goal=x", env={"GIT_CONFIG_GLOBAL": os.devnull, "EMAIL": ""}).stdout
+    assert "git does not know who you are" in told
+    assert "then the same command again" in told
+    assert "then: doit tiny" not in told
+
+
 def test_a_lost_pipeline_state_is_derived(done: Project):
     (done.root / ".doflow/runs/001-log-in-by-a/pipeline-state.json").unlink()
 
@@ -502,6 +553,13 @@ def test_why_of_a_changed_phase_names_the_section(done: Project):
     assert looked(done, "why", "implement:2")["reasons"] == ["its section changed"]
 
 
+def test_why_of_a_step_in_phases_tells_of_each_phase_below_it(done: Project):
+    told = done.doflow("why", "implement").stdout.split("implement:2 (")
+
+    assert len(told) == 2
+    assert all(part.count("  last done ") == 1 for part in told)
+
+
 def test_why_of_a_gate(project: Project):
     project.flow("asking", ASKING)
     project.commit()
@@ -647,6 +705,20 @@ def test_logs_of_one_attempt_and_of_the_complaints(project: Project):
     assert project.doflow("logs", "specify", "--err").stdout == "oh\n"
     told = project.doflow("logs", "specify", "--attempt", "9")
     assert (told.returncode, "has no log of specify, attempt 9" in told.stderr) == (1, True)
+
+
+def test_an_empty_log_is_told_in_words(project: Project):
+    project.agent('print("oh", file=sys.stderr)\nmake("# Spec\\n\\n## Requirements\\n\\nAll.\\n")\nstop(0)')
+    project.doit("tiny", "--goal=x", "--next")
+
+    silent = project.doflow("logs", "specify")
+    assert (silent.returncode, silent.stdout) == (0, "")
+    assert silent.stderr == (
+        "specify said nothing on standard output (attempt 1)\n  its complaints: doflow logs specify --attempt 1 --err\n"
+    )
+    project.agent("usual()")
+    project.doit("tiny", "--next")
+    assert project.doflow("logs", "plan", "--err").stderr.startswith("plan complained about nothing (attempt 1)\n")
 
 
 def test_logs_are_harmless(project: Project):
@@ -796,11 +868,23 @@ def test_the_demo_needs_no_identity_no_network_and_touches_nothing(tmp_path: Pat
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+def test_a_demo_that_the_path_does_not_know_names_its_programs_in_full(project: Project, tmp_path: Path):
+    way = os.pathsep.join(name for name in project.env["PATH"].split(os.pathsep) if not Path(name, "doflow").exists())
+    told = project.doflow("demo", "--dir", str(tmp_path / "try"), env={"PATH": way})
+
+    assert f"\n  {PROGRAMS / 'doflow'} status 1 " in told.stdout
+    assert f"\n  {PROGRAMS / 'doit'} feature " in told.stdout
+
+
 def test_a_kept_demo_is_a_project_to_play_with(project: Project, tmp_path: Path):
     told = project.doflow("demo", "--dir", str(tmp_path / "try"))
 
     assert told.returncode == 0
     assert f"it is all in {tmp_path / 'try'}" in told.stdout
+    assert ("\n  doflow status 1 " in told.stdout, "log --reverse --no-color --format=…\n" in told.stdout) == (
+        True,
+        True,
+    )
     shown = json.loads(project.doflow("status", "--json", cwd=tmp_path / "try").stdout)
     assert [row["status"] for row in shown["runs"]] == ["completed"]
     again = project.doflow("demo", "--dir", str(tmp_path / "try"))

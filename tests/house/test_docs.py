@@ -15,6 +15,7 @@ import pytest
 from tests.support import house, pages
 
 from doflow import cli, load, settings
+from doflow.agents import registry
 from doflow.commands import run
 from doflow.errors import UsageError
 from doflow.guards import unbuilt
@@ -96,7 +97,7 @@ def test_every_settings_file_on_a_page_loads_and_a_run_would_take_it(block: page
     found = settings.load(tmp_path, {})
 
     unbuilt.refuse(Flow("any"), found)
-    assert {profile.use for profile in found.agents} <= {"command", "rehearsal"}
+    assert {profile.use for profile in found.agents} <= set(registry.AGENTS)
 
 
 def test_the_settings_page_shows_every_setting_that_a_run_takes() -> None:

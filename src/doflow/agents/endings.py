@@ -101,9 +101,9 @@ def _error(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcom
     """An error that the CLI itself recorded: by its status, else by its words."""
     said, low = f"{program.name}: {_short(answer.error)}", answer.error.casefold()
     if answer.status == 429 or (not answer.status and (answer.resets or _any(_LIMITS, low))):
-        again = contract.resume_at(answer.resets or resets.said(answer.error))
-        reason = f"{ask.profile.name} is rate limited until {again} ({said})"
-        return Outcome(Status.RATE_LIMITED, reason, resume_at=again, text=answer.text)
+        when = answer.resets or resets.said(answer.error)
+        reason = f"{ask.profile.name} is rate limited{contract.disbelieved(when)} ({said})"
+        return Outcome(Status.RATE_LIMITED, reason, resume_at=contract.resume_at(when), text=answer.text)
     if answer.status in (401, 403) or (not answer.status and _any(_LOGIN, low)):
         hint = f"log in ({program.login}), or name the variable with the key in `agents.{ask.profile.name}.env`"
         return Outcome(Status.AUTH, said, hint, answer.text)

@@ -142,12 +142,8 @@ def _settings(root: Path, agent: str) -> list[str]:
 def _chosen() -> tuple[str, str]:
     """The first agent program on the PATH that this doflow can call; else the rehearsal, which needs none."""
     there = [name for name in _PROGRAMS if shutil.which(name)]
-    usable = [name for name in there if name in registry.AGENTS]
-    if usable:
-        return usable[0], f"found at {shutil.which(usable[0])}"
     if there:
-        names = ", ".join(there)
-        return "rehearsal", f"{names} found, but this doflow cannot call it yet; a rehearsal makes placeholders"
+        return there[0], f"found at {shutil.which(there[0])}"
     return "rehearsal", f"none of {', '.join(_PROGRAMS)} is on your PATH; a rehearsal makes placeholders, offline"
 
 
