@@ -84,8 +84,9 @@ def test_a_rate_limit_is_told(project, told):
 
     (note,) = told()
     assert (done.returncode, note["stdin"]["event"]) == (3, "rate_limited")
-    assert "default is rate limited until 2" in note["stdin"]["message"]
-    assert note["stdin"]["hint"].endswith("doit one")
+    assert note["stdin"]["message"] == "default is rate limited"
+    assert note["stdin"]["hint"].startswith("at 2")
+    assert note["stdin"]["hint"].endswith("or later: doit one")
 
 
 def test_a_failure_is_told(project, told):
