@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from doit.action import BaseAction
+from doit.exceptions import BaseFail, TaskError
 from doit.task import Task
 
 if TYPE_CHECKING:
@@ -20,6 +22,31 @@ class FlowTask(Task):  # type: ignore[misc]
 
     def update_deps(self, deps: Mapping[str, Any]) -> None:
         super().update_deps(self.ahead(deps) if self.ahead and "order" in deps else deps)
+
+
+class Deed(BaseAction):  # type: ignore[misc]
+    """What a task does: answers None, values, or how it failed. (doit's own action asks for a signature every time.)"""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.task: Task | None = None
+        self.out = self.err = None
+        self.result: dict[str, Any] | None = None
+        self.values: dict[str, Any] = {}
+        self._act = act
+
+    def execute(self, out: object = None, err: object = None) -> BaseFail | None:
+        try:
+            said = self._act()
+        except Exception as error:
+            return TaskError(f"{self} broke", error)
+        if isinstance(said, BaseFail):
+            return said
+        if isinstance(said, dict):
+            self.values = self.result = said
+        return None
+
+    def __str__(self) -> str:
+        return f"doflow: {self.task.name if self.task else 'a step'}"
 
 
 class Fresh:

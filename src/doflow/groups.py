@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from doit.task import DelayedLoader, Task
 
 from doflow.errors import DoflowError
-from doflow.flowtask import FlowTask, Fresh, ahead
+from doflow.flowtask import Deed, FlowTask, Fresh, ahead
 from doflow.session import Session, Work
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def fill(session: Session, work: Work, node: Node, common: Any, waits: Any) -> I
             return
         for member in members:
             known = {**common, "subtask_of": node.name, "doc": member.doc}
-            yield Task(member.name, [member.act], uptodate=[Fresh(member.judge)], task_dep=before, **known)
+            yield Task(member.name, [Deed(member.act)], uptodate=[Fresh(member.judge)], task_dep=before, **known)
             names.append(member.name)
             before = [member.name] if member.chained else before
         yield Task(node.name, None, task_dep=names or list(waits["task_dep"]), has_subtask=True, **about)
@@ -72,7 +72,7 @@ def _unreadable(session: Session, work: Work, node: Node, common: Any, waits: An
     def fail() -> object:
         return actions.broken(session, work, error)
 
-    return Task(node.name, [fail], task_dep=list(waits["task_dep"]), **common)
+    return Task(node.name, [Deed(fail)], task_dep=list(waits["task_dep"]), **common)
 
 
 def _members(session: Session, work: Work, node: Node, looking: bool) -> Iterator[Member]:

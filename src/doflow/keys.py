@@ -73,10 +73,11 @@ def of_step(
     diff: str = "",
 ) -> Key:
     """The key of a step as things are now. `agent` and `packaged`: what `triggers` make count."""
-    parts = {"step": _definition(step)}
+    facts = _facts(step)
+    parts = {"step": facts[1]}
     if step.prompt is not None:
         parts["prompt"] = _prompt(step.prompt, packaged)
-    if used := _used(step, params):
+    if used := _used(step, facts[2], params):
         parts["params"] = short(used)
     if note:
         parts["note"] = short(note)
@@ -96,7 +97,7 @@ def of_step(
 
 def of_phase(step: Step, text: str, before: str) -> Key:
     """The key of a phase: its section with empty boxes, its definition, the key of the phase before."""
-    parts = {"section": short(sections.untick(text).strip()), "step": _definition(step)}
+    parts = {"section": short(sections.untick(text).strip()), "step": _facts(step)[1]}
     if step.prompt is not None:
         parts["prompt"] = _prompt(step.prompt, False)
     if before:
@@ -131,6 +132,8 @@ def short(value: object, length: int = 16) -> str:
 def substitute(text: str, params: Mapping[str, str]) -> str:
     """Put parameters in the place of `{name}` (`{{name}}` is the word itself); other braces stay as they are, and
     values are not looked at again."""
+    if "{" not in text:
+        return text
     parts = _ESCAPED.split(text)
     for place, part in enumerate(parts):
         if place % 2:
@@ -138,6 +141,22 @@ def substitute(text: str, params: Mapping[str, str]) -> str:
         else:
             parts[place] = _PARAM.sub(lambda found: params.get(found[1], found[0]), part)
     return "".join(parts)
+
+
+_known: dict[int, tuple[Step, str, tuple[str, ...]]] = {}
+
+
+def _facts(step: Step) -> tuple[Step, str, tuple[str, ...]]:
+    """What of a step never changes: its definition's hash, the parameters that it names. (`step` is held, so that its
+    address stays its own.)"""
+    held = _known.get(id(step))
+    if held is None:
+        if len(_known) > 20_000:
+            _known.clear()
+        texts = [step.prompt.text if step.prompt else "", step.shell, *step.run, *step.makes, *step.check.run]
+        named = {name for text in texts if "{" in text for name in _PARAM.findall(text)}
+        held = _known[id(step)] = (step, _definition(step), tuple(sorted(named)))
+    return held
 
 
 def _definition(step: Step) -> str:
@@ -152,11 +171,9 @@ def _prompt(prompt: Prompt, packaged: bool) -> str:
     return short(prompt.text)
 
 
-def _used(step: Step, params: Mapping[str, str]) -> dict[str, str]:
-    texts = [step.prompt.text if step.prompt else "", step.shell, *step.run, *step.makes, *step.check.run]
-    names = {name for text in texts for name in _PARAM.findall(text)}
+def _used(step: Step, named: Sequence[str], params: Mapping[str, str]) -> dict[str, str]:
     own = {name: value for name, value in step.params if name != "index"}  # an item that only moved up is the same
-    return {name: params[name] for name in sorted(names) if name in params} | own
+    return {name: params[name] for name in named if name in params} | own
 
 
 def _digest(path: str, section: str, place: Place) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from doflow import files
+from doflow import files, idle
 
 Entry = Mapping[str, Any]
 Listener = Callable[[Entry], None]
@@ -23,6 +23,9 @@ DURABLE = frozenset({
     "paused", "rate_limited", "error", "gate", "clarification", "pipeline_complete", "adopted", "approved",
     "rejected", "stopped", "answered", "forced", "reset", "review_started", "review_answer", "review_fixed",
 })  # fmt: skip
+
+#: for a step that cost nothing: on disk a moment later (see `idle`)
+LATER = "later"
 
 #: events that are shown but not kept: they would repeat with every look at a run
 SHOWN = frozenset({"heartbeat", "step_skipped"})
@@ -45,13 +48,22 @@ class Ledger:
             with self._guard:
                 if self._file is None:
                     self._file = files.Appender(str(self._path))
-                self._file.add(line(entry), sync)
+                self._file.add(line(entry), sync is True)
+            if sync == LATER:
+                idle.later(self.sync)
         self._listen(entry)
         return entry
+
+    def sync(self) -> None:
+        """All that was added is on the disk when this returns."""
+        with self._guard:
+            if self._file is not None:
+                self._file.sync()
 
     def close(self) -> None:
         with self._guard:
             if self._file is not None:
+                self._file.sync()
                 self._file.close()
                 self._file = None
 
@@ -80,5 +92,11 @@ def line(entry: Entry) -> bytes:
 
 def now() -> str:
     """The time as every record of doflow writes it: ISO 8601, UTC, milliseconds."""
-    seconds = time.time()
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}Z"
+    global _second
+    seconds, rest = divmod(time.time_ns() // 1_000_000, 1000)
+    if _second[0] != seconds:
+        _second = (seconds, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)))
+    return f"{_second[1]}.{rest:03d}Z"
+
+
+_second = (0, "")

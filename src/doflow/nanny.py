@@ -24,6 +24,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 LINUX = sys.platform.startswith("linux")
@@ -229,12 +230,15 @@ def spawn(argv: list[bytes], env: dict[bytes, bytes], actions: list[tuple[int, i
     raise Trouble(126, "start", reason(worst.filename, worst))
 
 
-def places(name: bytes, env: dict[bytes, bytes]) -> list[bytes]:
+def places(name: bytes, env: dict[bytes, bytes]) -> Iterator[bytes]:
+    """Where the program may lie, one after the other: mostly the first that is there is the one."""
     if b"/" in name or not name:
-        return [name]
-    path = env.get(b"PATH", os.defpath.encode())
-    found = [os.path.join(folder or b".", name) for folder in path.split(b":")]
-    return [place for place in found if os.path.lexists(place)]
+        yield name
+        return
+    for folder in env.get(b"PATH", os.defpath.encode()).split(b":"):
+        place = b"%s/%s" % (folder or b".", name)
+        if os.path.lexists(place):
+            yield place
 
 
 def reason(path: bytes, error: OSError) -> str:

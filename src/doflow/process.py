@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from doflow import idle
 from doflow.errors import WorldError
 from doflow.model import Command, Result, Timeout
-from doflow.words import clean, explain
+from doflow.words import clean, explain, tail
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ Tick = Callable[[float, int], None]
 Answer = tuple[int, float, bool, str, str]
 
 INTERVAL = 0.2
+BRIEF = 3  # ms: a program that ends sooner leaves no time for anything else
 OVERDUE = 15.0
 MARK = "DOFLOW_TREE"
 NANNY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nanny.py")
@@ -44,6 +46,7 @@ def run(command: Command, out: str, err: str, timeout: Timeout, tick: Tick | Non
     watch = _Watch(out, err, timeout, tick, grace)
     nanny = _engage(command, out, err)
     try:
+        idle.overdue()
         answer = _attend(nanny, watch)
     except BaseException:
         nanny.end()
@@ -81,23 +84,6 @@ def close() -> None:
         nanny.hang_up()
     while _pool.free:
         _pool.free.pop().end()
-
-
-def tail(path: str, limit: int = 4000) -> str:
-    """The last text of a log (of its last `limit` bytes), safe to show; '' when there is none."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return ""
-    with os.fdopen(descriptor, "rb") as file:
-        size = os.fstat(descriptor).st_size
-        if size > limit:
-            file.seek(size - limit)
-        data = file.read(limit) or b""
-    if size <= limit:
-        return clean(data.decode("utf-8", "replace"))
-    whole = data[data.find(b"\n") + 1 :] if b"\n" in data[: limit // 2] else data.lstrip(_CONTINUATION)
-    return "…\n" + clean(whole.decode("utf-8", "replace"))
 
 
 class _Nanny:
@@ -260,6 +246,9 @@ def _attend(nanny: _Nanny, watch: _Watch) -> Answer | None:
     poll = select.poll()
     poll.register(nanny.answers, select.POLLIN)
     granted = deadline = float("inf")
+    if poll.poll(BRIEF):
+        return nanny.receive()
+    idle.now()
     while not poll.poll(INTERVAL * 1000):
         reason, grace = watch.look()
         if reason and grace < granted:
@@ -314,12 +303,20 @@ def _marked(pid: str, mark: bytes) -> bool:
 
 
 def _encoded(env: Mapping[str, str], mark: str) -> dict[bytes, bytes]:
-    return {os.fsencode(name): os.fsencode(value) for name, value in (*env.items(), (MARK, mark))}
+    known = _bytes
+    if len(known) > 4096:
+        known.clear()
+    for word in (*env, *env.values()):
+        if word not in known:
+            known[word] = os.fsencode(word)
+    return {known[name]: known[value] for name, value in env.items()} | {os.fsencode(MARK): os.fsencode(mark)}
 
 
 def _make_folders(*paths: str) -> None:
-    for path in paths:
+    for path in dict.fromkeys(paths):
         folder = os.path.dirname(path)
+        if os.path.isdir(folder):
+            continue
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
@@ -343,7 +340,7 @@ def _note(path: str, text: str) -> None:
     os.close(descriptor)
 
 
-_CONTINUATION = bytes(range(0x80, 0xC0))
+_bytes: dict[str, bytes] = {}  # the words of environments: nearly the same ones for every program
 _pool = _Pool()
 atexit.register(close)
 os.register_at_fork(after_in_child=_pool.forget)

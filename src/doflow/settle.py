@@ -31,7 +31,9 @@ def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
         world.last_commit = commit
         event = "phase_complete" if job.phase else "step_complete"
         loose = not commits
-        world.ledger.add(event, **job.where, record=record.plain(), loose=loose, commit=commit)
+        world.ledger.add(
+            event, ledger.LATER if loose else True, **job.where, record=record.plain(), loose=loose, commit=commit
+        )
         if loose:
             world.book.loose.add(job.name)
         for told in (world.book.begun, world.book.returned, world.book.intents):

@@ -1,7 +1,8 @@
 """doit's memory: a backend of our own, sqlite in WAL mode, durable after every task.
 
-doit's stock backends reach the disk only when a run ends; a killed run forgets everything. This one commits when doit
-writes the last field of a finished task. Contract: get, set, in_, remove, remove_all, dump, name.
+doit's stock backends reach the disk only when a run ends; a killed run forgets everything. This one commits a
+moment after every finished task (see `idle`; until then lock and ledger know what is done). Contract: get, set, in_,
+remove, remove_all, dump, name.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
+
+from doflow import idle
 
 #: a task that a person told doit to forget, as opposed to one nobody knows about
 FORGOTTEN = "doflow:forgotten"
@@ -52,7 +56,7 @@ class Backend:
             row[dependency] = value
             self._dirty.add(task_id)
             if dependency == "deps:":  # the last field doit writes for a finished task
-                self._commit()
+                idle.later(self._soon)
 
     def in_(self, task_id: str) -> bool:
         with self._guard:
@@ -92,6 +96,13 @@ class Backend:
                 self._base.close()
                 self._base = None
 
+    def _soon(self) -> None:
+        """What goes wrong here is tried again, and said, at the end."""
+        import sqlite3
+
+        with self._guard, suppress(sqlite3.Error):
+            self._commit()
+
     def _row(self, task_id: str) -> dict[str, Any] | None:
         row = self._rows.get(task_id)
         if row is None and task_id in self._raw:
@@ -130,12 +141,12 @@ class Backend:
             self._base = self._connect()
         gone = [(name,) for name in self._dirty if not self._rows[name]]
         kept = [(name, self._codec.encode(self._rows[name])) for name in self._dirty if self._rows[name]]
-        self._base.execute("begin immediate")
-        if gone:
-            self._base.executemany("delete from doit where task_id=?", gone)
-        if kept:
-            self._base.executemany("insert or replace into doit values (?,?)", kept)
-        self._base.execute("commit")
+        with self._base:
+            self._base.execute("begin immediate")
+            if gone:
+                self._base.executemany("delete from doit where task_id=?", gone)
+            if kept:
+                self._base.executemany("insert or replace into doit values (?,?)", kept)
         for name in self._dirty:  # a text is smaller than what it says, and few are asked for again
             del self._rows[name]
         self._raw.update(kept)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from doit.task import Task
 
 from doflow import creators, groups, hot, project
-from doflow.flowtask import FlowTask, Fresh, ahead
+from doflow.flowtask import Deed, FlowTask, Fresh, ahead
 from doflow.session import Session, Work
 from doflow.state import Backend
 
@@ -264,7 +264,7 @@ def _tasks(session: Session, work: Work, node: Node) -> Iterator[Task]:
         if node.role == "step" and not world.frozen
         else []
     )
-    task = FlowTask(node.name, [act], targets=targets, uptodate=[Fresh(judge)], **common, **waits)
+    task = FlowTask(node.name, [Deed(act)], targets=targets, uptodate=[Fresh(judge)], **common, **waits)
     task.ahead = ahead(work, node)
     yield task
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from doflow import files
 from doflow.job import Job
 from doflow.model import Timeout
 from doflow.world import STATE, World
+
+_SPARE = ".spare"
 
 
 def remember(job: Job, world: World) -> None:
@@ -30,7 +34,23 @@ def timeout_of(job: Job, world: World) -> Timeout:
 def log_path(job: Job, world: World, attempt: int, role: str = "step") -> str:
     extra = "" if role == "step" else f".{role}"
     name = job.name.replace(":", ".").replace("/", ".")
-    return str(world.state_dir / "logs" / f"{name}.{attempt}{extra}.log")
+    return f"{world.logs}/{name}.{attempt}{extra}.log"
+
+
+def begin_log(log: str, world: World) -> None:
+    """Room for what a command will say. The file that the last silent one left is taken again: making one costs more
+    than all the rest of a small step."""
+    with suppress(FileNotFoundError):
+        os.unlink(log)
+    with suppress(OSError):
+        os.rename(os.path.join(world.logs, _SPARE), log)
+
+
+def end_log(log: str, world: World) -> None:
+    """Who said nothing leaves no log."""
+    with suppress(OSError):
+        if not os.stat(log).st_size:
+            os.rename(log, os.path.join(world.logs, _SPARE))
 
 
 def beat(job: Job, world: World, out: str) -> Callable[[float, int], None]:

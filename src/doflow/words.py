@@ -1,7 +1,8 @@
-"""How things are said to a person: the end of a program, a span of time, hostile text made visible. Pure."""
+"""How things are said to a person: the end of a program, a span of time, hostile text made visible, the end of a log."""
 
 from __future__ import annotations
 
+import os
 from functools import cache
 
 TYPE_CHECKING = False
@@ -80,3 +81,23 @@ def _signal(number: int) -> str:
         return f"{number} ({signal.Signals(number).name})"
     except ValueError:
         return str(number)
+
+
+def tail(path: str, limit: int = 4000) -> str:
+    """The last text of a log (of its last `limit` bytes), safe to show; '' when there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        if size > limit:
+            file.seek(size - limit)
+        data = file.read(limit) or b""
+    if size <= limit:
+        return clean(data.decode("utf-8", "replace"))
+    whole = data[data.find(b"\n") + 1 :] if b"\n" in data[: limit // 2] else data.lstrip(_CONTINUATION)
+    return "…\n" + clean(whole.decode("utf-8", "replace"))
+
+
+_CONTINUATION = bytes(range(0x80, 0xC0))

@@ -64,6 +64,8 @@ class World:
     _place: keys.Place | None = None
     lock_digest: str = ""
     _base: str | None = None
+    _params: tuple[Run, Flow, Mapping[str, str]] | None = None
+    _logs: str = ""
 
     @property
     def head(self) -> look.Head:
@@ -103,6 +105,13 @@ class World:
         return self.root / STATE / "runs" / self.run.name
 
     @property
+    def logs(self) -> str:
+        """The folder of what programs said."""
+        if not self._logs:
+            self._logs = str(self.state_dir / "logs")
+        return self._logs
+
+    @property
     def run_dir(self) -> Path:
         return self.root / self.run.dir
 
@@ -120,11 +129,13 @@ class World:
         return self._shell
 
     @property
-    def params(self) -> dict[str, str]:
-        given = {param.name: param.default for param in self.flow.params} | dict(self.run.params)
-        run = self.run
-        own = {"goal": run.goal, "flow": run.flow, "run": run.name, "run_dir": run.dir}
-        return given | own | {"branch": run.branch, "issue": run.issue}
+    def params(self) -> Mapping[str, str]:
+        run, flow = self.run, self.flow
+        if self._params is None or self._params[0] is not run or self._params[1] is not flow:
+            given = {param.name: param.default for param in flow.params} | dict(run.params)
+            own = {"goal": run.goal, "flow": run.flow, "run": run.name, "run_dir": run.dir}
+            self._params = (run, flow, given | own | {"branch": run.branch, "issue": run.issue})
+        return self._params[2]
 
     @property
     def place(self) -> keys.Place:
@@ -136,7 +147,7 @@ class World:
 
     def params_of(self, step: Step) -> dict[str, str]:
         """The parameters as a step sees them: the run's, and over them its own (a sub-flow's, an item's)."""
-        base = self.params | {"step": step.id}
+        base = {**self.params, "step": step.id}
         return base | {name: keys.substitute(value, base) for name, value in step.params}
 
     def step(self, name: str) -> Step | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from doflow import holder, project
+from doflow import holder, ledger, project
 from doflow.commands import say, say_json, table, warn
 from doflow.desk import Desk
 from doflow.errors import UsageError, WorldError
@@ -65,6 +65,9 @@ def logs(args: Namespace) -> int:
     while log is None and args.follow and holder.held(root):
         time.sleep(0.1)
         log = _choose(folder, name, args)
+    if log is None and not args.err and _done(folder.parent / "events.jsonl", name):
+        warn(f"{name} said nothing")
+        return 0
     if log is None:
         raise _missing(run, name, args, _found(folder))
     said = False
@@ -75,6 +78,11 @@ def logs(args: Namespace) -> int:
     if not said:
         warn(_silent(log, _found(folder)))
     return 0
+
+
+def _done(events: Path, name: str) -> bool:
+    """A command that said nothing leaves no log, only its end in the ledger."""
+    return any(entry["event"] == "step_complete" and entry.get("step") == name for entry in ledger.read(events))
 
 
 def _silent(log: Log, there: list[Log]) -> str:

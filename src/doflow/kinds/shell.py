@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from doflow import frame, keys, process, watching
 from doflow.guards.fence import Fence
 from doflow.job import Job
@@ -45,11 +43,11 @@ def _run(job: Job, world: World, attempt: int) -> Outcome:
     argv = tuple(keys.substitute(word, params) for word in step.run)
     argv = argv or ("sh", "-c", keys.substitute(step.shell, params))
     log = watching.log_path(job, world, attempt)
-    if os.path.exists(log):
-        os.unlink(log)
+    watching.begin_log(log, world)
     command = Command(argv, env=_environment(job, world), cwd=str(world.root))
     tick = watching.beat(job, world, log)
     result = process.run(command, log, log, watching.timeout_of(job, world), tick)
+    watching.end_log(log, world)
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, "interrupted")
     if result.code == 0 and not result.stopped:

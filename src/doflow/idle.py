@@ -1,0 +1,39 @@
+"""Deeds that can wait a moment: done while doflow would only wait for a program, or when 50 ms have passed.
+
+Only what is safe against a killed process already, and would be safe against a power cut a moment later: the ledger's
+fsync after a step that cost nothing, doit's memory of it. Many such steps in a row share one fsync. Whoever puts a deed
+off also does it when it closes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+PATIENCE = 0.05
+_owed: dict[Callable[[], None], None] = {}
+_since = 0.0
+
+
+def later(deed: Callable[[], None]) -> None:
+    """Do this soon; the same deed twice is one."""
+    global _since
+    if not _owed:
+        _since = time.monotonic()
+    _owed[deed] = None
+
+
+def overdue() -> None:
+    """Do all of it, if any has waited long enough."""
+    if _owed and time.monotonic() - _since > PATIENCE:
+        now()
+
+
+def now() -> None:
+    """Do all of it. Threads may call this side by side."""
+    while _owed:
+        try:
+            deed, _ = _owed.popitem()
+        except KeyError:
+            return
+        deed()
