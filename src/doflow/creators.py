@@ -1,7 +1,8 @@
-"""Task creators for doit, in a file of their own: doit reads the source of each to order them, so it is short."""
+"""Task creators for doit, in a file of their own: doit looks for the line of each in its source, to order them."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,4 +12,5 @@ def creator(flow: str, build: Callable[[str, dict[str, Any]], Iterator[Any]], pa
         yield from build(flow, given)
 
     create._task_creator_params = params  # type: ignore[attr-defined]
+    create.__wrapped__ = sys.modules[__name__]  # type: ignore[attr-defined] # a file is found faster than a line in it
     return create

@@ -12,7 +12,7 @@ from doflow import advice, intake, plan, project, recovery, settle, state
 from doflow.desk import Desk
 from doflow.errors import UsageError
 from doflow.model import Step
-from doflow.repo import git
+from doflow.repo import branch
 from doflow.session import Work
 from doflow.world import World
 
@@ -58,7 +58,7 @@ def standing(world: World) -> str:
 
 def decider(world: World) -> str:
     """The name that git knows the person by."""
-    return git.identity(world.head).partition(" <")[0]
+    return branch.identity(world.head).partition(" <")[0]
 
 
 def named(work: Work, said: str) -> Step:

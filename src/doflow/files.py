@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 
+from doflow import idle
 from doflow.errors import WorldError
 
 _QUIET = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -53,6 +54,29 @@ def replace(folder_fd: int, name: str, data: bytes, mode: int, sync: bool) -> No
         os.fsync(folder_fd)
 
 
+def soon(path: str | os.PathLike[str]) -> None:
+    """A file that was written without `sync` is on the disk a moment later (see `idle`), before anything is paid for."""
+    _loose.add(os.fspath(path))
+    idle.later(_sync_loose)
+
+
+_loose: set[str] = set()
+
+
+def _sync_loose() -> None:
+    while _loose:
+        path = _loose.pop()
+        for place, flags in ((path, os.O_RDONLY | _QUIET), (os.path.dirname(path) or ".", os.O_RDONLY | os.O_CLOEXEC)):
+            try:
+                fd = os.open(place, flags)
+            except FileNotFoundError:
+                break  # somebody took it away
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
 def sweep(folder: str | os.PathLike[str]) -> None:
     """Take away what a killed writer of ours left half written in this folder."""
     try:
@@ -95,7 +119,7 @@ class Appender:
             fd = os.open(self.path, flags)
         except FileNotFoundError:
             fd = os.open(self.path, flags | os.O_CREAT, 0o644)
-            _sync_folder(os.path.dirname(self.path) or ".")
+            soon(self.path)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise _not_regular(self.path)
@@ -131,6 +155,7 @@ def append(path: str | os.PathLike[str], data: bytes) -> None:
     appender = Appender(path)
     try:
         appender.add(data)
+        _sync_loose()
     finally:
         appender.close()
 
@@ -206,14 +231,6 @@ def _not_regular(path: str) -> WorldError:
     shown = ascii(path)[1:-1]
     hint = f"look at it (ls -ld '{shown}') and move it away"
     return WorldError(f"{shown} is a link, a folder or a special file, not a regular file", hint=hint)
-
-
-def _sync_folder(path: str) -> None:
-    fd = open_folder(path)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _unlink(name: str, folder_fd: int) -> None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from doflow import endings, judge, keys, process, watching
 from doflow.checks import registry as checks
-from doflow.guards.fence import Fence
 from doflow.job import Job
 from doflow.model import Outcome, Retry, Status
 from doflow.settle import marker, settle
 from doflow.world import World
+
+if TYPE_CHECKING:
+    from doflow.guards.fence import Fence
 
 Produce = Callable[[Job, World, int], Outcome]
 

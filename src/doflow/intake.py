@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 
-from doflow import files, keys, runs
+from doflow import files, keys, ledger, lock, runs
 from doflow.errors import UsageError, WorldError
 from doflow.guards import unbuilt
 from doflow.light import replace
 from doflow.lock import Artifact
-from doflow.repo import git, look
+from doflow.repo import branch as branches
+from doflow.repo import look
 from doflow.world import World
 
 
@@ -20,7 +21,7 @@ def preflight(world: World) -> None:
     trouble = look.state(head)
     if trouble:
         raise WorldError(trouble)
-    if not git.identity(head):
+    if not branches.identity(head):
         raise WorldError(
             "git does not know who you are, and doflow invents no author",
             'git config user.name "Your Name" && git config user.email you@example.org',
@@ -32,7 +33,7 @@ def preflight(world: World) -> None:
     if world.run.fresh:
         _params(world)
         if world.settings.branch == "new" and world.run.branch.strip("0123456789abcdefghijklmnopqrstuvwxyz-"):
-            git.valid(head, world.run.branch)
+            branches.valid(head, world.run.branch)
     if not world.run.fresh and world.run.branch and head.branch != world.run.branch and not world.options.reopen:
         raise WorldError(
             f"run {world.run.name} belongs to branch {world.run.branch}, but {head.branch} is checked out",
@@ -61,17 +62,19 @@ def begin(world: World) -> None:
         return
     branch = run.branch if world.settings.branch == "new" else world.head.branch
     world.ledger.add(
-        "run_started", flow=run.flow, goal=run.goal, branch=branch, issue=run.issue, dir=run.dir,
+        "run_started", ledger.LATER, flow=run.flow, goal=run.goal, branch=branch, issue=run.issue, dir=run.dir,
         pipeline=list(world.order()), params=dict(run.params), pid=os.getpid(),
     )  # fmt: skip
     if branch != world.head.branch:
         _branch(world, branch)
     world.run_dir.mkdir(parents=True, exist_ok=True)
-    files.write(str(world.run_dir / "input.md"), (run.goal + "\n").encode("utf-8", "surrogateescape"))
+    files.write(str(world.run_dir / "input.md"), (run.goal + "\n").encode("utf-8", "surrogateescape"), sync=False)
     inputs(world)
     world.run = replace(run, branch=branch, fresh=False)
     world.book.run = world.run
-    world.write_lock()
+    world.write_lock(sync=False)
+    for name in ("input.md", lock.NAME):
+        files.soon(str(world.run_dir / name))
 
 
 def inputs(world: World) -> None:
@@ -108,6 +111,6 @@ def _about(world: World, name: str) -> str:
 
 def _branch(world: World, branch: str) -> None:
     if branch in look.branches(world.head):
-        world._head = git.switch_branch(world.head, branch)
+        world._head = branches.switch_branch(world.head, branch)
     else:
-        world._head = git.make_branch(world.head, branch, world.head.commit)
+        world._head = branches.make_branch(world.head, branch, world.head.commit)

@@ -45,6 +45,8 @@ class Ledger:
         entry = {"event": event, "at": now(), "run": self._run, **data}
         if event not in SHOWN:
             sync = event in DURABLE if durable is None else durable
+            if sync is True:
+                idle.now()  # what was put off is on the disk before this is
             with self._guard:
                 if self._file is None:
                     self._file = files.Appender(str(self._path))

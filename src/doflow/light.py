@@ -7,7 +7,8 @@ is shared. Type checkers see a dataclass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
@@ -65,6 +66,19 @@ def regex(text: str, flags: int = 0) -> re.Pattern[str]:
     return _Pattern(text, flags)  # type: ignore[return-value]
 
 
+@contextmanager
+def late_patterns() -> Iterator[None]:
+    """While a module is imported that compiles regular expressions nobody may ever use: each waits for its first use."""
+    import re
+
+    compile_ = re.compile
+    re.compile = regex  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        re.compile = compile_
+
+
 class _Pattern:
     __slots__ = ("_flags", "_made", "_text")
 
@@ -86,11 +100,33 @@ def names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _init(self: Any, *args: Any, **given: Any) -> None:
-    """Stands in until the first value is made: then the real one is compiled and put in its place."""
+    """Fills the first few values of a type; for one that is used more, the real thing is compiled and takes its place."""
     cls = next(base for base in type(self).__mro__ if base.__dict__.get("__init__") is _init)
+    _uses[cls] = used = _uses.get(cls, 0) + 1
+    if used <= _FEW and _fill(self, cls, args, given):
+        return
     compiled = _compile(cls)
     cls.__init__ = compiled  # type: ignore[misc]
     compiled(self, *args, **given)
+
+
+_FEW = 12
+_uses: dict[type, int] = {}
+
+
+def _fill(self: Any, cls: Any, args: tuple[Any, ...], given: dict[str, Any]) -> bool:
+    """False: these are not the right arguments (the compiled one says so in Python's own words)."""
+    names: tuple[str, ...] = cls.__light__
+    values = dict(zip(names, args, strict=False))
+    if len(values) < len(args) or not given.keys().isdisjoint(values) or not given.keys() <= set(names):
+        return False
+    values.update(given)
+    for name in names:
+        value = values[name] if name in values else cls.__defaults__.get(name, _MISSING)
+        if value is _MISSING:
+            return False
+        object.__setattr__(self, name, value.make() if value.__class__ is _Factory else value)
+    return True
 
 
 def _compile(cls: type[Any]) -> Callable[..., None]:

@@ -17,7 +17,7 @@ from doflow.calm import calm
 from doflow.draft import Draft
 from doflow.errors import FlowError, Problem
 from doflow.flows import Surroundings
-from doflow.light import dataclass, field, regex
+from doflow.light import dataclass, field, late_patterns, regex
 from doflow.model import Flow
 from doflow.prompts import Prompts
 from doflow.strict import Doc, nearest
@@ -106,10 +106,16 @@ def parse(text: str, name: str) -> object:
     return None if root is None else strict.plain(root, name)
 
 
+def _yaml() -> Any:
+    """PyYAML. Half of its import is regular expressions that its fast parser does without."""
+    with late_patterns():
+        import yaml
+    return yaml
+
+
 def _compose(text: str, name: str) -> Any:
     """The node tree; nothing shared in it, nothing deep, read by the fast parser where there is one."""
-    import yaml
-
+    yaml = _yaml()
     strict.refuse_odd_text(text, name)
     loader = loader_class()
     try:
@@ -123,8 +129,7 @@ def _compose(text: str, name: str) -> Any:
 
 def loader_class(fast: bool = True) -> Any:
     """Leaves each node's implicitness as its tag, so that `strict` sees which word is plain and which is tagged."""
-    import yaml
-
+    yaml = _yaml()
     base: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader) if fast else yaml.BaseLoader
 
     class Strict(base):  # type: ignore[misc] # chosen at run time
@@ -146,8 +151,7 @@ def loader_class(fast: bool = True) -> Any:
 
 
 def _refuse_shared(text: str, name: str, loader: Any) -> None:
-    import yaml
-
+    yaml = _yaml()
     for event in yaml.parse(text, Loader=loader):
         if getattr(event, "anchor", None):
             what = "alias" if isinstance(event, yaml.AliasEvent) else "anchor"
@@ -242,5 +246,6 @@ def _shelf(root: Path, variant: str) -> _Shelf:
 def _flow_files(folder: Path) -> Iterator[Path]:
     """`.yml` comes first so that a `.yaml` of the same name wins."""
     if folder.is_dir():
-        yield from sorted(folder.glob("*.yml"))
-        yield from sorted(folder.glob("*.yaml"))
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+        yield from (folder / name for name in names if name.endswith(".yml"))
+        yield from (folder / name for name in names if name.endswith(".yaml"))

@@ -38,10 +38,10 @@ class Project:
         return all(sign is None or max(sign[1], sign[2]) < self._read_at for sign in signs)
 
     def flow(self, name: str) -> Any:
-        from doflow import model
-
         if name not in self._typed["flows"]:
-            self._typed["flows"][name] = _typed(self._cached("flows")[name], vars(model))
+            from doflow import model, packing
+
+            self._typed["flows"][name] = packing.typed(self._cached("flows")[name], vars(model))
         return self._typed["flows"][name]
 
     def plan(self, name: str) -> Any:
@@ -53,10 +53,10 @@ class Project:
         return self._typed["plans"][name]
 
     def settings(self) -> Any:
-        from doflow import model
-
         if self._typed["settings"] is None:
-            self._typed["settings"] = _typed(self._cached("settings"), vars(model))
+            from doflow import model, packing
+
+            self._typed["settings"] = packing.typed(self._cached("settings"), vars(model))
         return self._typed["settings"]
 
     @property
@@ -66,10 +66,12 @@ class Project:
 
     def packed(self) -> dict[str, bytes]:
         """All of it as the cache keeps it: each part read only by who needs it."""
+        from doflow.packing import bare, plain
+
         parts = {
-            "settings": _plain(self.settings()),
-            "flows": {name: _plain(self.flow(name)) for name in self.about},
-            "plans": {name: _bare(self.plan(name)) for name in self.about},
+            "settings": plain(self.settings()),
+            "flows": {name: plain(self.flow(name)) for name in self.about},
+            "plans": {name: bare(self.plan(name)) for name in self.about},
         }
         return {name: marshal.dumps(part) for name, part in parts.items()}
 
@@ -102,7 +104,12 @@ def open_(root: Path, environ: Mapping[str, str], words: Sequence[str] = ()) -> 
     values = _cached(root, environ)
     if values is not None:
         return Project(root, values, {"settings": None, "flows": {}, "plans": {}})
-    return Project(root, *_read(root, environ, _named(root, words)))
+    named = _named(root, words)
+    if named:  # a run: what starts its programs gets ready while the flows are read
+        from doflow import process
+
+        process.warm()
+    return Project(root, *_read(root, environ, named))
 
 
 def _named(root: Path, words: Sequence[str]) -> list[str]:
@@ -212,37 +219,3 @@ def _sign(name: str) -> tuple[int, int, int, int] | None:
 def _for(environ: Mapping[str, str]) -> list[Any]:
     """Who wrote the cache, and under which overrides: another doflow reads the flows itself."""
     return [VERSION, *hot.myself(), hot.overrides(dict(environ))]
-
-
-def _plain(value: Any) -> Any:
-    """Types into data that marshal can keep: a type of ours becomes (its name, its values)."""
-    names = getattr(type(value), "__light__", ())
-    if names:
-        usual = type(value).__defaults__
-        said = [(name, found) for name in names if (found := getattr(value, name)) is not usual.get(name, value)]
-        return {"": type(value).__name__, **{name: _plain(found) for name, found in said}}
-    if isinstance(value, tuple):
-        return tuple(_plain(item) for item in value)
-    if isinstance(value, Mapping):
-        return {"": "dict", "items": {name: _plain(item) for name, item in value.items()}}
-    return value
-
-
-def _typed(value: Any, types: Mapping[str, Any]) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_typed(item, types) for item in value)
-    if isinstance(value, dict):
-        kind = value[""]
-        if kind == "dict":
-            return {name: _typed(item, types) for name, item in value["items"].items()}
-        return types[kind](**{name: _typed(item, types) for name, item in value.items() if name})
-    return value
-
-
-def _bare(value: Any) -> Any:
-    """Named tuples into plain ones."""
-    if isinstance(value, tuple):
-        return tuple(_bare(item) for item in value)
-    if isinstance(value, Mapping):
-        return {name: _bare(item) for name, item in value.items()}
-    return value

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from doflow import files, lock
-from doflow.guards.fence import Fence
-from doflow.guards.scope import Scope
-from doflow.job import Job
-from doflow.keys import Key
 from doflow.lock import Artifact, Lock, Record
 from doflow.model import Step
 from doflow.world import World
+
+if TYPE_CHECKING:
+    from doflow.guards.fence import Fence
+    from doflow.guards.scope import Scope
 
 
 def recover(world: World, fence: Fence) -> None:
@@ -126,6 +126,9 @@ def _scope(world: World, name: str, entry: Mapping[str, Any]) -> Scope | None:
     step = world.step(entry["step"])
     if step is None or (step.kind == "shell" and not step.repair):
         return None
+    from doflow.guards.scope import Scope
+    from doflow.job import Job
+    from doflow.keys import Key
     from doflow.sections import Phase
 
     phase = Phase(entry["phase"], "", "", 0) if entry.get("phase") else None

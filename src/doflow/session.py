@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from doflow import hot, project
+from doflow import hot, idle, project
 
 if TYPE_CHECKING:
     from doflow.guards.fence import Fence
@@ -48,12 +48,27 @@ class Turn:
                 self._change.notify_all()
 
 
+class _Fence:
+    """The fence, made when something is asked of it: a step that nobody watches never does."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._made: Fence | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._made is None:
+            from doflow.guards.fence import Fence
+
+            self._made = Fence(self._world)
+        return getattr(self._made, name)
+
+
 class Work:
     """A flow that this process works on."""
 
-    def __init__(self, world: World, fence: Fence, projection: Projection) -> None:
+    def __init__(self, world: World, projection: Projection) -> None:
         self.world = world
-        self.fence = fence
+        self.fence: Fence = _Fence(world)  # type: ignore[assignment]
         self.projection = projection
         self.turn = Turn()
         self.begun = False
@@ -170,6 +185,7 @@ class Session:
                 self._notify(work)
 
     def _last(self, work: Work, interrupted: bool) -> None:
+        idle.now()
         if interrupted and work.begun:
             work.world.ledger.add("paused", message="interrupted", hint=f"doit {work.world.flow.name}")
             work.projection.finish("paused", "interrupted")

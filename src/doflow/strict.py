@@ -21,6 +21,7 @@ DEPTH = 30
 Path = tuple[str | int, ...]
 
 _ODD = regex(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_SEEN = frozenset(map(chr, (9, 10, 13, *range(0x20, 0x7F))))
 _TAB = regex(r"^\t[ \t]*\S", re.MULTILINE)
 _TYPED_STARTS = frozenset("-0123456789tfn~")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
@@ -162,7 +163,7 @@ def read(path: str, name: str = "") -> str:
         why = error.strerror or str(error)
         raise _refusal(name, f"cannot be read: {why}", "check that the file is there and yours to read") from error
     try:
-        return raw.decode("utf-8-sig")
+        return raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
@@ -204,13 +205,18 @@ def refuse_odd_text(text: str, name: str) -> None:
     """What no parser need see: a huge text, characters that cannot be seen, tabs as indentation."""
     if len(text) > LIMIT:
         raise too_large(name)
+    if not text.isascii() or not _SEEN.issuperset(text):
+        _refuse_unseen(text, name)
+    tab = _TAB.search(text) if "\t" in text else None
+    if tab:
+        raise FlowError((Problem(name, *_spot(text, tab.start()), "a tab indents this line", "indent with spaces"),))
+
+
+def _refuse_unseen(text: str, name: str) -> None:
     odd = _ODD.search(text)
     if odd:
         message = f"the character U+{ord(odd[0]):04X} is not allowed"
         raise FlowError((Problem(name, *_spot(text, odd.start()), message, "take it out; it cannot be seen"),))
-    tab = _TAB.search(text)
-    if tab:
-        raise FlowError((Problem(name, *_spot(text, tab.start()), "a tab indents this line", "indent with spaces"),))
 
 
 def _spot(text: str, offset: int) -> tuple[int, int]:

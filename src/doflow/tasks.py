@@ -102,19 +102,21 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
 
 def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     """The run that is meant, its world, and, when a run begins, what a killed one left made good."""
-    from doflow import concrete, process
+    from doflow import process
+
+    if session.executing:
+        session.lock()
+        process.warm()
+
+    from doflow import concrete
     from doflow.errors import UsageError
-    from doflow.guards.fence import Fence
     from doflow.projection import Projection
     from doflow.world import Options, World
 
     Backend.asleep = False
     opened = session.project
-    if session.executing:
-        if "doflow.yaml" in opened.broken:
-            raise UsageError(opened.broken["doflow.yaml"])
-        session.lock()
-        process.warm()
+    if session.executing and "doflow.yaml" in opened.broken:
+        raise UsageError(opened.broken["doflow.yaml"])
     wish = _wish(opened.params[flow], given)
     run = _run(session, flow, wish)
     options = Options(
@@ -132,7 +134,7 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
         options,
     )
     world.flow = concrete.flow(world.flow, world.params)
-    work = Work(world, Fence(world), Projection(world))
+    work = Work(world, Projection(world))
     session.add(work)
     if not run.fresh and not options.reopen and world.head.branch != run.branch:
         world.frozen = finished(session, run)
@@ -153,7 +155,8 @@ def _ready(session: Session, work: Work) -> None:
             intake.inputs(work.world)
     elif work.world.options.completed:
         session.begin(work)
-    _complete(work.world, work.world.options.completed)
+    if work.world.options.completed:
+        _complete(work.world, work.world.options.completed)
 
 
 def _run(session: Session, flow: str, wish: Wish) -> Any:
@@ -182,6 +185,10 @@ def _run(session: Session, flow: str, wish: Wish) -> Any:
         found = None
     if found is not None:
         return runs.renamed(found, wish)
+    if session.executing:
+        from doflow.repo import branch
+
+        branch.foresee(head)
     return runs.name_new(session.root, flow, wish, look.branches(head), layout)
 
 

@@ -109,6 +109,8 @@ def _circles(table: dict[str, tuple[Entry, Step]], pipeline: tuple[str, ...]) ->
 
 def _circle(table: dict[str, tuple[Entry, Step]], active: tuple[str, ...]) -> tuple[str, ...]:
     """The steps of one circle, each waiting for the next; () where the order can be kept."""
+    if not any(step.after for _, step in table.values()):
+        return ()  # one after the other
     from graphlib import CycleError, TopologicalSorter
 
     graph: dict[str, tuple[str, ...]] = {}

@@ -52,6 +52,8 @@ def span(seconds: float) -> str:
 
 def clean(text: str) -> str:
     """The text with everything that could fool a terminal or an eye written out as an escape (`\\x1b`, `\\u202e`)."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
     return _unsafe().sub(lambda found: _escape(ord(found.group())), text.replace("\r\n", "\n"))
 
 

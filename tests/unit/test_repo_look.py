@@ -10,7 +10,8 @@ import pytest
 
 from doflow.errors import WorldError
 from doflow.repo import look
-from doflow.repo.git import identity, make_branch, quick, switch_branch
+from doflow.repo.branch import identity, make_branch, switch_branch
+from doflow.repo.quick import quick
 
 CONFIG = "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n"
 

@@ -11,7 +11,7 @@ from doflow import files, load, notation, project
 from doflow.agents import registry
 from doflow.commands import say
 from doflow.errors import UsageError
-from doflow.repo import git, look
+from doflow.repo import branch, look
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -76,7 +76,7 @@ def init(args: Namespace) -> int:
     made = [*_dodo(root), *_settings(root, args.agent), *_flow(root, args.flow), *_ignore(root)]
     flow = args.flow or _first_flow()
     say()
-    if not git.identity(head):
+    if not branch.identity(head):
         say('git does not know who you are yet: git config user.name "…" && git config user.email you@example.org')
     if made:
         say(f'next: git add {" ".join(made)} && git commit -m "Add doflow"')

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from doflow import frame, keys, process, watching
-from doflow.guards.fence import Fence
 from doflow.job import Job
 from doflow.model import Command, Outcome, Status, Step
 from doflow.world import World
+
+if TYPE_CHECKING:
+    from doflow.guards.fence import Fence
 
 
 def run(step: Step, world: World, fence: Fence) -> Outcome:

@@ -1,7 +1,4 @@
-"""Asking git: the one door to GitPython, used as a runner under an environment in which nothing planted runs.
-
-`quick`, `identity`, `make_branch` and `switch_branch` do without GitPython, for the moment before the first step.
-"""
+"""Asking git: the one door to GitPython, used as a runner under an environment in which nothing planted runs."""
 
 from __future__ import annotations
 
@@ -9,13 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import IO, Any
 
-from doflow.errors import WorldError
-from doflow.repo import drivers, environ, look
+from doflow.repo import drivers, environ
 from doflow.repo import quick as _quick
 from doflow.repo.head import Head
-from doflow.repo.quick import quick
-
-__all__ = ["Git", "identity", "make_branch", "quick", "switch_branch"]
 
 _LIST = ("config", "--list", "--show-origin", "--includes", "-z")
 
@@ -143,59 +136,3 @@ def _stream(data: bytes) -> IO[bytes]:
     stream.flush()
     stream.seek(0)
     return stream
-
-
-def identity(head: Head) -> str:
-    """`Name <mail>` that git would commit with, '' if nobody told git: none is ever invented."""
-    asked = ["GIT_COMMITTER_IDENT"]
-    if any(name.startswith("GIT_COMMITTER_") for name in os.environ):
-        asked.insert(0, "GIT_AUTHOR_IDENT")
-    said = ""
-    for name in asked:
-        code, out, _ = _quick.attempt(head, "var", name)
-        if code:
-            return ""
-        said = out.decode("utf-8", "replace").strip().rpartition("> ")[0] + ">"
-    return said
-
-
-def make_branch(head: Head, name: str, at: str = "") -> Head:
-    """A new branch where HEAD stands, checked out; the work tree and the index stay as they are."""
-    ref = valid(head, name)
-    if at and at != head.commit:
-        raise WorldError(
-            f"branch {name} cannot begin at {at[:12]}: HEAD is at {head.commit[:12] or 'no commit yet'}",
-            hint=f"go there first: git switch --detach {at[:12]}",
-        )
-    if head.commit and look.commit_of(head, ref):
-        raise WorldError(f"there is a branch {name} already", hint=f"use it: git switch {name}")
-    if head.commit:
-        _quick.quick(head, "update-ref", "-m", "doflow: new branch", ref, head.commit, "0" * len(head.commit))
-    _quick.quick(head, "symbolic-ref", "-m", f"doflow: on branch {name}", "HEAD", ref)
-    return look.find(head.root)
-
-
-def switch_branch(head: Head, name: str) -> Head:
-    """Check out a branch that points at the very commit of HEAD, so that no file changes."""
-    ref = valid(head, name)
-    if ref == head.ref:
-        return head
-    commit = look.commit_of(head, ref)
-    if not commit or commit != head.commit:
-        what = f"is at {commit[:12]}, HEAD at {head.commit[:12]}" if commit else "does not exist"
-        hint = f"go there yourself: git switch {name}" if commit else f"make it: git switch -c {name}"
-        raise WorldError(f"branch {name} {what}", hint=hint)
-    _quick.quick(head, "symbolic-ref", "-m", f"doflow: on branch {name}", "HEAD", ref)
-    return look.find(head.root)
-
-
-def valid(head: Head, name: str) -> str:
-    """The full name of a branch; a name that git would refuse is refused."""
-    plain = name.isascii() and name.replace("-", "").isalnum() and not name.startswith("-")
-    if plain:
-        return f"refs/heads/{name}"  # what doflow itself names branches needs no second opinion
-    if name.startswith("-") or _quick.attempt(head, "check-ref-format", f"refs/heads/{name}")[0]:
-        raise WorldError(
-            f"{name!r} cannot be the name of a branch", hint="letters, digits, - and / are safe: --branch my-feature"
-        )
-    return f"refs/heads/{name}"

@@ -8,6 +8,12 @@ from doflow.errors import WorldError
 from doflow.repo import environ
 from doflow.repo.head import Head
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+    Asked = Popen[bytes]
+
 
 def quick(head: Head, *args: str) -> bytes:
     """git's standard output; a failure is a WorldError with git's own words."""
@@ -19,17 +25,27 @@ def quick(head: Head, *args: str) -> bytes:
 
 def attempt(head: Head, *args: str) -> tuple[int, bytes, str]:
     """The same, but a failure is an answer: code, output, complaint."""
+    return end(start(head, *args))
+
+
+def start(head: Head, *args: str) -> Asked:
+    """Ask without waiting."""
     import subprocess
 
-    done = subprocess.run(
+    return subprocess.Popen(
         (environ.program(head.top, os.environ), *args),
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env=environ.whole(head, os.environ),
         cwd=head.top,
-        check=False,
     )
-    return done.returncode, done.stdout, done.stderr.decode("utf-8", "replace")
+
+
+def end(asked: Asked) -> tuple[int, bytes, str]:
+    """The answer to what was asked: code, output, complaint."""
+    out, err = asked.communicate()
+    return asked.returncode, out, err.decode("utf-8", "replace")
 
 
 def failed(args: tuple[str, ...], code: int, err: str) -> WorldError:
