@@ -245,7 +245,6 @@ def _shelf(root: Path, variant: str) -> _Shelf:
 
 def _flow_files(folder: Path) -> Iterator[Path]:
     """`.yml` comes first so that a `.yaml` of the same name wins."""
-    if folder.is_dir():
-        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
-        yield from (folder / name for name in names if name.endswith(".yml"))
-        yield from (folder / name for name in names if name.endswith(".yaml"))
+    names = sorted(os.listdir(folder)) if folder.is_dir() else ()
+    for suffix in (".yml", ".yaml"):
+        yield from (folder / name for name in names if name.endswith(suffix) and not name.startswith("."))
