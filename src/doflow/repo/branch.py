@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 
-from doflow import files
 from doflow.errors import WorldError
-from doflow.repo import look, quick, refs
+from doflow.repo import look, quick, swap
 from doflow.repo.head import Head
 
 _COMMITTER = ("var", "GIT_COMMITTER_IDENT")
@@ -84,54 +83,13 @@ def _simple(name: str) -> bool:
 
 
 def _create(head: Head, ref: str) -> None:
-    path, said, none = os.path.join(head.common_dir, ref), "doflow: new branch", "0" * len(head.commit)
-    simple = _simple(ref.removeprefix("refs/heads/")) and not os.path.lexists(path)
-    if simple and _as_files(head) and _replace(path, head.commit):
-        _log(head, os.path.join(head.common_dir, "logs", ref), none, said)
-    else:
-        quick.quick(head, "update-ref", "-m", said, ref, head.commit, none)
+    said, simple = "doflow: new branch", _simple(ref.removeprefix("refs/heads/"))
+    if not simple or not swap.ref(head, ref, "", head.commit, _told.get(head.git_dir, ""), said):
+        quick.quick(head, "update-ref", "-m", said, ref, head.commit, "0" * len(head.commit))
 
 
 def _check_out(head: Head, name: str, ref: str) -> Head:
     said = f"doflow: on branch {name}"
-    if head.commit and _as_files(head) and _replace(os.path.join(head.git_dir, "HEAD"), f"ref: {ref}"):
-        _log(head, os.path.join(head.git_dir, "logs", "HEAD"), head.commit, said)
-    else:
+    if not head.commit or not swap.symbolic(head, ref, _told.get(head.git_dir, ""), said):
         quick.quick(head, "symbolic-ref", "-m", said, "HEAD", ref)
     return look.find(head.root)
-
-
-def _as_files(head: Head) -> bool:
-    """Are refs plain files here, with nothing about them that only git knows how to do?"""
-    place = os.path.join(head.git_dir, "HEAD")
-    shared = "sharedrepository" in refs.small(os.path.join(head.common_dir, "config"), 1 << 20).lower()
-    return not head.reftable and not shared and head.git_dir in _told and not os.path.islink(place)
-
-
-def _replace(path: str, text: str) -> bool:
-    """As git does it: a lock file that nobody else holds, on disk, then renamed. False: let git try, and say why not."""
-    lock = f"{path}.lock"
-    try:
-        fd = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    except OSError:
-        return False
-    try:
-        files.put(fd, text.encode("utf-8", "surrogateescape") + b"\n")
-        os.fsync(fd)
-        os.rename(lock, path)
-    except OSError:
-        os.unlink(lock)
-        return False
-    finally:
-        os.close(fd)
-    return True
-
-
-def _log(head: Head, path: str, old: str, said: str) -> None:
-    """The reflog, where there is one."""
-    if not os.path.isfile(os.path.join(head.git_dir, "logs", "HEAD")):
-        return
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    line = f"{old} {head.commit} {_told[head.git_dir]}\t{said}\n"
-    with open(path, "ab") as stream:
-        stream.write(line.encode("utf-8", "surrogateescape"))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from doflow import files
 from doflow.errors import WorldError
-from doflow.repo import look, objects, private
+from doflow.repo import look, objects, private, swap, trees
 from doflow.repo.git import Git
 from doflow.repo.head import Head
 from doflow.repo.quick import failed
@@ -37,20 +37,36 @@ def commit(
     """
     head = _ready(git, expect)
     base = head.commit
-    before = private.seed(git, base)
-    _gather(git, paths)
-    tree = git.run("write-tree", index=private.path(git)).decode().strip()
-    if tree == (before or private.EMPTY[len(tree)]):
-        private.settle(git, base, tree)
+    _check(git, paths)
+    before, tree = trees.build(git, base, paths) or _by_index(git, base, paths)
+    if tree == before:
+        _note(git, base, tree)
         return ""
     new = objects.write(git, tree, base, message)
     files.syncfs(head.common_dir)
     on_ready(base, new)
     _move(git, head, new)
-    private.settle(git, new, tree)
+    _note(git, new, tree)
     refresh(git, base, new)
-    files.syncfs(head.common_dir)
     return new
+
+
+def _by_index(git: Git, base: str, paths: Sequence[str]) -> tuple[str, str]:
+    """(tree of `base`, tree with these paths), by git's own index, a private one."""
+    git.trees = None
+    before = private.seed(git, base)
+    private.forget(git)
+    private.add(git, private.path(git), list(paths))
+    tree = git.run("write-tree", index=private.path(git)).decode().strip()
+    return before or private.EMPTY[len(tree)], tree
+
+
+def _note(git: Git, commit: str, tree: str) -> None:
+    """What was just put together is the tree of this commit: the next one need not read it again."""
+    if git.trees is None:
+        private.settle(git, commit, tree)
+    else:
+        trees.settle(git, commit)
 
 
 def _ready(git: Git, expect: str | None) -> Head:
@@ -82,13 +98,10 @@ def _moved(git: Git, before: str, now: str) -> WorldError:
     )
 
 
-def _gather(git: Git, paths: Sequence[str]) -> None:
-    """Bring these paths of the private index to what the work tree holds."""
+def _check(git: Git, paths: Sequence[str]) -> None:
     checked: set[str] = set()
     for path in paths:
         _refuse(git.head.top, path, checked)
-    private.forget(git)
-    private.add(git, private.path(git), list(paths))
 
 
 def _refuse(top: str, path: str, checked: set[str]) -> None:
@@ -121,7 +134,10 @@ def _nested(folder: str) -> WorldError:
 
 
 def _move(git: Git, head: Head, new: str) -> None:
-    args = ("update-ref", "-m", "doflow: commit", head.ref, new, head.commit or "0" * len(new))
+    said = "doflow: commit"
+    if swap.ref(head, head.ref, head.commit, new, objects.people(git)[1], said):
+        return
+    args = ("update-ref", "-m", said, head.ref, new, head.commit or "0" * len(new))
     code, _, err = git.call(*args)
     if code and "cannot lock ref" in err:
         now = look.find(head.root)
@@ -129,6 +145,7 @@ def _move(git: Git, head: Head, new: str) -> None:
             raise _moved(git, head.commit[:12] or "no commit yet", now.commit[:12] or "no commit yet")
     if code:
         raise failed(args, code, err)
+    files.syncfs(head.common_dir)
 
 
 def refresh(git: Git, base: str, new: str) -> None:

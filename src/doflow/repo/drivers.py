@@ -10,7 +10,10 @@ from doflow.light import dataclass, field
 from doflow.repo.head import Head
 
 _FILTER = ("clean", "smudge", "process", "required")
-_SETTINGS = ("core.sharedrepository",)
+_SETTINGS = frozenset({
+    "core.sharedrepository", "core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode",
+    "core.autocrlf", "core.attributesfile",
+})  # fmt: skip
 Signature = tuple[tuple[str, tuple[int, ...]], ...]
 
 

@@ -25,7 +25,8 @@ class Git:
         self.seeded: tuple[str, str, tuple[int, ...]] = ("", "", ())
         self.kept: tuple[str, tuple[int, ...]] = ("", ())
         self.people: tuple[str, str] | None = None
-        self._program = environ.program(head.top, os.environ)
+        self.trees: Any = None  # see `trees`
+        self.program = environ.program(head.top, os.environ)
         self._runner: Any = None
         self._trusted = filters
         self._reading = drivers.Reading()
@@ -87,14 +88,14 @@ class Git:
 
     def _execute(self, args: tuple[str, ...], data: bytes, variables: dict[str, str]) -> tuple[int, bytes, str]:
         if self._runner is None:
-            self._runner = _library(self._program)(self.head.top)
+            self._runner = _library(self.program)(self.head.top)
         dropped = [name for name in environ.unwanted(os.environ) if name not in variables]
         without = [word for name in dropped for word in ("-u", name)]
         prefix = ["/usr/bin/env", *without] if without else []
         stream = _stream(data) if data else None
         try:
             code, out, err = self._runner.execute(
-                [*prefix, self._program, *args],
+                [*prefix, self.program, *args],
                 istream=stream,
                 env=variables,
                 with_extended_output=True,

@@ -1,4 +1,4 @@
-"""Writing a commit object ourselves: a short text, a hash and one file, where starting git would cost milliseconds.
+"""Writing objects ourselves: a short text, a hash and one file, where starting git would cost milliseconds.
 
 In a repository whose objects need special modes (core.sharedRepository) git writes it.
 """
@@ -17,16 +17,16 @@ from doflow.repo.quick import failed
 def write(git: Git, tree: str, base: str, message: str) -> str:
     """The id of a new commit of `tree` on `base` ('' = the first one), by the person git knows."""
     text = message.replace("\0", "").encode("utf-8", "replace").rstrip(b"\n") + b"\n"
-    people = _people(git)
+    who = people(git)
     if git.setting("core.sharedrepository") not in ("", "false", "umask", "0"):
         parent = ("-p", base) if base else ()
         return git.run("commit-tree", tree, *parent, "-F", "-", input=text).decode().strip()
     parent_line = f"parent {base}\n" if base else ""
-    lines = f"tree {tree}\n{parent_line}author {people[0]}\ncommitter {people[1]}\n\n"
-    return _store(git, lines.encode("utf-8", "surrogateescape") + text, len(tree))
+    lines = f"tree {tree}\n{parent_line}author {who[0]}\ncommitter {who[1]}\n\n"
+    return store(git, b"commit", lines.encode("utf-8", "surrogateescape") + text, len(tree))
 
 
-def _people(git: Git) -> tuple[str, str]:
+def people(git: Git) -> tuple[str, str]:
     """Author and committer lines; git is asked once, and again when its config changed."""
     if not git.people:
         git.people = (_ask(git, "AUTHOR"), _ask(git, "COMMITTER"))
@@ -54,11 +54,12 @@ def _dated(person: str, role: str) -> str:
     return f"{person.rpartition('> ')[0]}> {int(time.time())} {time.strftime('%z', now)}"
 
 
-def _store(git: Git, body: bytes, width: int) -> str:
+def store(git: Git, kind: bytes, body: bytes, width: int) -> str:
+    """A loose object; its id. On the disk with the next `syncfs`."""
     import hashlib
     import zlib
 
-    whole = b"commit %d\0" % len(body) + body
+    whole = b"%s %d\0" % (kind, len(body)) + body
     ident = hashlib.new("sha1" if width == 40 else "sha256", whole, usedforsecurity=False).hexdigest()
     folder = os.path.join(git.head.common_dir, "objects", ident[:2])
     try:
