@@ -76,7 +76,13 @@ def _company(step: Step) -> str:
 
 def _kind(name: str) -> Any:
     """The module that does steps of this kind; the others are not even imported."""
-    return import_module(f"doflow.kinds.{name}")
+    found = _kinds.get(name)
+    if found is None:
+        found = _kinds[name] = import_module(f"doflow.kinds.{name}")
+    return found
+
+
+_kinds: dict[str, Any] = {}
 
 
 def refuse(session: Session, words: str) -> Stop:

@@ -160,6 +160,7 @@ class Session:
             hot.remove(str(self.root), work.world.flow.name)
             intake.begin(work.world)
             work.begun = True
+            gc.freeze()  # it stays to the end: the collector need not walk through it
             gc.enable()
 
     def finish(self, interrupted: bool) -> None:

@@ -280,8 +280,9 @@ def _group(flow: str, work: Work) -> Task:
     """The flow itself: all steps that are settled, and behind a router those that it names."""
     plan = work.world.plan
     open_ = {node.step for node in plan.nodes if node.router}  # with all their parts: a route may leave them out
-    settled = [node.name for node in plan.nodes if node.step in plan.pipeline and node.step not in open_]
-    routers = [node.router for node in plan.nodes if node.router and node.step in plan.pipeline]
+    wanted = frozenset(plan.pipeline)
+    settled = [node.name for node in plan.nodes if node.step in wanted and node.step not in open_]
+    routers = [node.router for node in plan.nodes if node.router and node.step in wanted]
     if not routers:
         routers = [plan.ends[name] for name in plan.pipeline if name in plan.routes]
     group = FlowTask(flow, None, task_dep=[name for name in settled if name not in routers[:1]],
