@@ -51,8 +51,10 @@ class Problem:
 
 
 class FlowError(DoflowError):
-    """A flow or a settings file cannot be used; holds every problem found, not only the first."""
+    """A flow or a settings file cannot be used; holds every problem found, in the order of the lines."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
+        files = list(dict.fromkeys(problem.file for problem in problems))
+        problems = tuple(sorted(problems, key=lambda one: (files.index(one.file), one.line, one.column)))
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems

@@ -51,7 +51,7 @@ def build(draft: Draft, around: Surroundings) -> Flow:
     found += wiring.problems(draft, built, pipeline)
     found += _elsewhere(draft, built, around)
     if found:
-        raise FlowError(tuple(sorted(found, key=lambda problem: (problem.file, problem.line, problem.column))))
+        raise FlowError(tuple(found))
     protect = tuple(glob for glob, _ in draft.protect)
     return Flow(name, draft.about, params, built, pipeline, protect, around.file, around.packaged)
 
