@@ -17,7 +17,9 @@ NAME = "claude"
 
 PROGRAM = Program(
     NAME,
-    install="npm install -g @anthropic-ai/claude-code",
+    title="Claude Code",
+    package="@anthropic-ai/claude-code",
+    tried="2.1.325",
     login="start `claude` once and type /login",
     names=(
         *("ANTHROPIC_*", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK"),
@@ -37,6 +39,9 @@ PROGRAM = Program(
         *("-r", "--resume", "-c", "--continue", "--session-id", "--fork-session"),
         *("--bg", "--background", "--no-session-persistence", "-w", "--worktree"),
     ),
+    asks=(("--help", "-p --output-format --verbose --tools --allowedTools --permission-mode --model --resume"),),
+    signs=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_*"),
+    status=("auth", "status"),
 )
 
 _READ = "Read,Glob,Grep"

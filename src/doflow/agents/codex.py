@@ -17,7 +17,9 @@ NAME = "codex"
 
 PROGRAM = Program(
     NAME,
-    install="npm install -g @openai/codex",
+    title="Codex CLI",
+    package="@openai/codex",
+    tried="0.166.0",
     login="codex login",
     names=("OPENAI_*", "CODEX_HOME", "CODEX_API_KEY", "AZURE_OPENAI_*"),
     settings=(),
@@ -26,6 +28,9 @@ PROGRAM = Program(
         *("--dangerously-bypass-approvals-and-sandbox", "--yolo", "--skip-git-repo-check", "-C", "--cd", "--worktree"),
         *("--last", "--ephemeral", "-o", "--output-last-message", "sandbox_mode", "approval_policy", "-"),
     ),
+    asks=(("exec --help", "resume --json --skip-git-repo-check -s -c -m"), ("exec resume --help", "-")),
+    signs=("OPENAI_API_KEY", "CODEX_API_KEY"),
+    status=("login", "status"),
 )
 
 _KINDS = ("thread.started", "turn.started", "turn.completed", "turn.failed", "error", "agent_message", "declined")

@@ -29,14 +29,26 @@ _MISUSE = ("unknown option", "unknown argument", "unexpected argument", "unrecog
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A vendor's CLI: its name, how it is installed and logged in, what it may know, which flags are doflow's."""
+    """A vendor's CLI: its name, how it is installed and logged in, what it may know, which flags are doflow's.
+
+    `tried` is the version that the tests run; `asks` are calls for its help and the flags that must stand there.
+    """
 
     name: str
-    install: str
+    title: str
+    package: str
+    tried: str
     login: str
     names: tuple[str, ...]
     settings: tuple[tuple[str, str], ...]
     managed: tuple[str, ...]
+    asks: tuple[tuple[str, str], ...]
+    signs: tuple[str, ...]
+    status: tuple[str, ...] = ()
+
+    @property
+    def install(self) -> str:
+        return f"npm install -g {self.package}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ NAME = "gemini"
 
 PROGRAM = Program(
     NAME,
-    install="npm install -g @google/gemini-cli",
+    title="Gemini CLI",
+    package="@google/gemini-cli",
+    tried="0.61.0",
     login="start `gemini` once and choose how",
     names=("GEMINI_*", "GOOGLE_*"),
     settings=(("GEMINI_TELEMETRY_ENABLED", "false"),),
@@ -27,6 +29,8 @@ PROGRAM = Program(
         *("--approval-mode", "--skip-trust", "-r", "--resume", "--session-id", "--session-file", "-w", "--worktree"),
         *("--allowed-tools", "--acp", "--experimental-acp"),
     ),
+    asks=(("--help", "--output-format --skip-trust --approval-mode --model --resume"),),
+    signs=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_*", "~/.gemini/oauth_creds.json"),
 )
 
 _KINDS = ("init", "message", "tool_use", "tool_result", "result", "error")

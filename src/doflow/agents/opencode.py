@@ -17,7 +17,9 @@ NAME = "opencode"
 
 PROGRAM = Program(
     NAME,
-    install="npm install -g opencode-ai",
+    title="OpenCode",
+    package="opencode-ai",
+    tried="1.18.33",
     login="opencode auth login",
     names=(
         *("OPENCODE_*", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
@@ -29,6 +31,15 @@ PROGRAM = Program(
         *("run", "--format", "--title", "-m", "--model", "-s", "--session", "-c", "--continue", "--fork", "--command"),
         *("--dir", "--attach", "--auto", "-i", "--interactive", "--share"),
     ),
+    asks=(("run --help", "--format --title --model --session"),),
+    signs=(
+        "ANTHROPIC_API_KEY",
+        "OPENAI_API_KEY",
+        "OPENROUTER_API_KEY",
+        "GEMINI_API_KEY",
+        "GOOGLE_GENERATIVE_AI_API_KEY",
+    ),
+    status=("auth", "list"),
 )
 
 _KINDS = ("step_start", "text", "tool_use", "step_finish", "error")
