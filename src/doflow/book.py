@@ -36,6 +36,7 @@ class Book:
     reviews: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
     loose: set[str] = field(default_factory=set)
+    sessions: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     last: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -75,6 +76,8 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
     elif event == "returned":
         book.returned[name] = entry
         book.intents.pop(name, None)
+        if entry.get("session"):
+            book.sessions[name] = entry
     elif event == "intent":
         book.intents[name] = entry
     elif event in _REVIEW:

@@ -6,20 +6,55 @@ import difflib
 import os
 from pathlib import Path
 
-from doflow import findings, process, render, watching
+from doflow import files, findings, keys, process, render, sessions, watching
 from doflow.agents import registry
 from doflow.errors import UsageError
 from doflow.job import Job
+from doflow.light import replace
 from doflow.model import Ask, Outcome, Profile, Step
 from doflow.render import Brief, Input
+from doflow.sessions import Session
 from doflow.world import STATE, World
 
 
-def call(job: Job, world: World, attempt: int, *, role: str = "step", trouble: str = "") -> Outcome:
-    """One call, start to end. The log of the attempt is under the run's state folder."""
+def call(
+    job: Job, world: World, attempt: int, *, role: str = "step", trouble: str = "", session: Session | None = None
+) -> Outcome:
+    """One call, start to end, in the session it is a reply to. The log of the attempt is under the run's state folder.
+
+    `from: text` saves its last words, unless the agent wrote the artifact itself: chat never covers that up.
+    """
+    saves = job.step.from_text and job.step.kind == "agent"
+    before = world.digest(job.makes[0]) if saves else ""
     profile = profile_for(job.step, world)
     ask = asked(job, world, profile, attempt, role, trouble)
-    return send(ask, job, world, watching.log_path(job, world, attempt, role))
+    outcome = _reply(ask, job, world, session or _rejected(job, world, attempt, role))
+    if outcome.ok and saves and world.digest(job.makes[0]) == before:
+        text = outcome.text.strip("\n") + "\n" if outcome.text.strip() else ""
+        files.write(str(world.root / job.makes[0]), text.encode("utf-8", "surrogateescape"))
+    return outcome
+
+
+def _reply(ask: Ask, job: Job, world: World, session: Session | None) -> Outcome:
+    """In the session; if that is gone, in a new one that is told everything."""
+    out = watching.log_path(job, world, ask.attempt, ask.role)
+    if session is not None:
+        short = again(job, world, ask) if ask.role == "repair" else ask.prompt
+        outcome = send(replace(ask, prompt=short, resume=session.id, spent=session.spent), job, world, out)
+        if not outcome.gone:
+            return outcome
+        message = f"the session of {job.name}'s agent is gone, so it is told everything again ({outcome.reason})"
+        world.ledger.add("warning", **job.where, message=message)
+    return send(ask, job, world, out)
+
+
+def _rejected(job: Job, world: World, attempt: int, role: str) -> Session | None:
+    """A person said no to what an agent had made: the first try goes on in the session that made it."""
+    note = world.book.notes.get(job.step.id, "")
+    record = world.book.steps.get(job.name)
+    if not note or role != "step" or attempt > 1 or (record and record.parts.get("note") == keys.short(note)):
+        return None
+    return sessions.told(world.book.sessions.get(job.name, {}))
 
 
 def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
@@ -47,7 +82,7 @@ def asked(job: Job, world: World, profile: Profile, attempt: int, role: str, tro
         step.model or profile.model, role, job.phase.number if job.phase else "", attempt=attempt,
         makes=tuple(str(world.root / path) for path in job.makes), check=step.check, from_text=step.from_text,
         read_only=writes == () and (step.from_text or not job.makes),
-        markers=tuple(route.when for route in step.routes), goal=world.run.goal,
+        markers=tuple(route.when for route in step.routes), goal=world.run.goal, trouble=trouble,
     )  # fmt: skip
 
 
@@ -62,6 +97,12 @@ def prompt(job: Job, world: World, trouble: str = "") -> str:
     )  # fmt: skip
     extra = {"phase": job.phase.number, "title": job.phase.title} if job.phase else {}
     return render.prompt(step, brief, world.params_of(step) | extra)
+
+
+def again(job: Job, world: World, ask: Ask) -> str:
+    """What an agent is told that knows the rest: what did not pass, and what must be there."""
+    writes = None if job.step.kind == "shell" else job.writes
+    return render.again(job.step, Brief(world.run.name, world.run.dir, job.makes, writes, trouble=ask.trouble))
 
 
 def inputs(job: Job, world: World) -> tuple[Input, ...]:

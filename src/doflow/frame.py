@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from doflow import endings, judge, keys, process, watching
+from doflow import endings, judge, keys, process, sessions, watching
 from doflow.checks import registry as checks
 from doflow.job import Job
 from doflow.model import Outcome, Retry, Status
+from doflow.sessions import Session
 from doflow.settle import marker, settle
 from doflow.world import World
 
@@ -59,15 +60,17 @@ def kept(job: Job, world: World) -> Mapping[str, Any] | None:
 
 def _resumed(job: Job, world: World, fence: Fence, entry: Mapping[str, Any]) -> Outcome:
     """The result is paid: it is checked and, if that is not enough, handed back; it is not made again."""
-    model, session = entry.get("model", ""), entry.get("session", "")
-    outcome = Outcome(Status.DONE, text=_text(entry), model=model, session=session, marker=entry.get("marker", ""))
+    outcome = Outcome(Status.DONE, text=_text(entry), model=entry.get("model", ""), marker=entry.get("marker", ""))
     trouble = problems(job, world, outcome)
     if not trouble:
         return outcome
     if not job.paid or not job.step.repair:
         left = fence.aside(job, dict.fromkeys(job.makes, ""))
         return endings.leftovers(endings.broken(job, world, trouble), left)
-    return _attempts(job, world, fence, lambda job, world, n: _hand_back(job, world, n, trouble))
+    session = sessions.told(entry)
+    return _attempts(
+        job, world, fence, lambda job, world, n: _hand_back(job, world, n, trouble, session if n < 2 else None)
+    )
 
 
 def _refusal(job: Job, world: World) -> Outcome | None:
@@ -136,7 +139,8 @@ def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: i
         trouble = problems(job, world, outcome) if outcome.ok else ""
         if not trouble:
             return outcome
-        outcome = _accepted(job, world, fence, _hand_back(job, world, attempt, trouble), attempt)
+        mended = _hand_back(job, world, attempt, trouble, sessions.left(outcome))
+        outcome = _accepted(job, world, fence, mended, attempt)
     trouble = problems(job, world, outcome) if outcome.ok else ""
     return endings.broken(job, world, trouble) if trouble else outcome
 
@@ -157,12 +161,12 @@ def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: i
     return outcome
 
 
-def _hand_back(job: Job, world: World, attempt: int, trouble: str) -> Outcome:
+def _hand_back(job: Job, world: World, attempt: int, trouble: str, session: Session | None) -> Outcome:
     world.ledger.add("warning", **job.where, message=f"not yet right, handed back: {_first(trouble)}")
 
     from doflow import calling
 
-    return calling.call(job, world, attempt, role="repair", trouble=trouble)
+    return calling.call(job, world, attempt, role="repair", trouble=trouble, session=session)
 
 
 def problems(job: Job, world: World, outcome: Outcome) -> str:
@@ -183,7 +187,7 @@ def _returned(job: Job, world: World, made: Mapping[str, str], outcome: Outcome,
         files=made,
         log=log,
         model=outcome.model,
-        session=outcome.session,
+        **sessions.plain(outcome),
         marker=marker(job, world, outcome.text) if job.step.routes else "",
     )
     world.book.returned[job.name] = entry

@@ -34,7 +34,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a step, or one agent call of it, ended."""
+    """How a step, or one agent call of it, ended.
+
+    `usage` is what this call used, `spent` what its session has used so far where its CLI counts so; `gone`: the session
+    that it was to go on in is not there any more, and nothing was done or paid.
+    """
 
     status: Status
     reason: str = ""
@@ -47,6 +51,8 @@ class Outcome:
     held: bool = False
     marker: str = ""
     usage: Usage | None = None
+    spent: Usage | None = None
+    gone: bool = False
 
     @property
     def ok(self) -> bool:
@@ -283,8 +289,10 @@ class Ask:
     from_text: bool = False
     read_only: bool = True
     resume: str = ""
+    spent: Usage | None = None
     goal: str = ""
     markers: tuple[str, ...] = ()
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,13 @@ def prompt(step: Step, brief: Brief, params: dict[str, str]) -> str:
         parts.append(f"## A person rejected the last result\n\n{brief.note.strip()}")
     parts += [_input(given) for given in brief.inputs]
     if brief.trouble:
-        parts.append(f"## The last attempt did not pass\n\nMend exactly this:\n\n{_fence(brief.trouble)}")
+        parts.append(_trouble(brief))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def again(step: Step, brief: Brief) -> str:
+    """What an agent reads that goes on in its session: it knows its task and its inputs."""
+    return f"{_trouble(brief)}\n\n{_contract(step, brief)}\n"
 
 
 def review(
@@ -130,6 +135,10 @@ def _contract(step: Step, brief: Brief) -> str:
     if step.routes:
         lines.append("End with exactly one of these lines: " + ", ".join(f"`{r.when}`" for r in step.routes) + ".")
     return "## What must be there when you are done\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _trouble(brief: Brief) -> str:
+    return f"## The last attempt did not pass\n\nMend exactly this:\n\n{_fence(brief.trouble)}"
 
 
 def _revision(brief: Brief) -> Sequence[str]:

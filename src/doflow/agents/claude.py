@@ -42,6 +42,7 @@ PROGRAM = Program(
     asks=(("--help", "-p --output-format --verbose --tools --allowedTools --permission-mode --model --resume"),),
     signs=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_*"),
     status=("auth", "status"),
+    counts="usd",
 )
 
 _READ = "Read,Glob,Grep"

@@ -31,6 +31,7 @@ PROGRAM = Program(
     asks=(("exec --help", "resume --json --skip-git-repo-check -s -c -m"), ("exec resume --help", "-")),
     signs=("OPENAI_API_KEY", "CODEX_API_KEY"),
     status=("login", "status"),
+    counts="tokens",
 )
 
 _KINDS = ("thread.started", "turn.started", "turn.completed", "turn.failed", "error", "agent_message", "declined")

@@ -31,7 +31,9 @@ _MISUSE = ("unknown option", "unknown argument", "unexpected argument", "unrecog
 class Program:
     """A vendor's CLI: its name, how it is installed and logged in, what it may know, which flags are doflow's.
 
-    `tried` is the version that the tests run; `asks` are calls for its help and the flags that must stand there.
+    `tried` is the version that the tests run; `asks` are calls for its help and the flags that must stand there; `signs` are
+    variables and files that speak for a login, `status` the words that ask it; `counts` is what it reports of a whole session
+    instead of one call: `usd` or `tokens`.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Program:
     asks: tuple[tuple[str, str], ...]
     signs: tuple[str, ...]
     status: tuple[str, ...] = ()
+    counts: str = ""
 
     @property
     def install(self) -> str:
@@ -90,7 +93,32 @@ def command(
 
 def outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
     found = _outcome(program, ask, result, answer)
-    return replace(found, session=answer.session, model=answer.model or ask.model, usage=answer.usage)
+    gone = found.status is Status.FAILED and _gone(ask, result, answer)
+    spent = answer.usage if program.counts else None
+    usage = _since(program.counts, ask.spent, answer.usage) if ask.resume and spent and ask.spent else answer.usage
+    session = "" if gone else answer.session or ask.resume
+    return replace(found, session=session, model=answer.model or ask.model, usage=usage, spent=spent, gone=gone)
+
+
+def _gone(ask: Ask, result: Result, answer: Answer) -> bool:
+    """It was to go on in a session and ended before it did anything, and not because of the model's server."""
+    if not ask.resume or result.code in (126, 127) or answer.status:
+        return False
+    used = answer.usage is not None and answer.usage.tokens_in + answer.usage.tokens_out > 0
+    return not used and not _any(_PASSING, answer.error.casefold())
+
+
+def _since(counts: str, before: Usage | None, now: Usage | None) -> Usage | None:
+    """What this call used of what its session used; a count that fell was of this call alone."""
+    if before is None or now is None:
+        return now
+    if counts == "usd":
+        fell = now.usd is None or before.usd is None or now.usd < before.usd
+        return now if fell else replace(now, usd=(now.usd or 0.0) - (before.usd or 0.0) or None)
+    if now.tokens_in < before.tokens_in or now.tokens_out < before.tokens_out:
+        return now
+    cached = max(0, now.tokens_cached - before.tokens_cached)
+    return Usage(now.tokens_in - before.tokens_in, now.tokens_out - before.tokens_out, cached, now.usd)
 
 
 def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:

@@ -11,6 +11,7 @@ from doflow.world import World
 
 if TYPE_CHECKING:
     from doflow.guards.fence import Fence
+    from doflow.sessions import Session
 
 
 def run(step: Step, world: World, fence: Fence) -> Outcome:
@@ -25,6 +26,7 @@ def job(step: Step, world: World) -> Job:
 
 def produce(job: Job, world: World, attempt: int) -> Outcome:
     outcome = _run(job, world, attempt)
+    session: Session | None = None
     for turn in range(1, job.step.repair + 1):
         if outcome.ok or outcome.status is Status.CANCELLED:
             break
@@ -32,11 +34,12 @@ def produce(job: Job, world: World, attempt: int) -> Outcome:
             "warning", **job.where, message=f"{outcome.reason}; handed to an agent ({turn} of {job.step.repair})"
         )
 
-        from doflow import calling
+        from doflow import calling, sessions
 
-        mended = calling.call(job, world, turn, role="repair", trouble=outcome.text)
+        mended = calling.call(job, world, turn, role="repair", trouble=outcome.text, session=session)
         if not mended.ok:
             return mended
+        session = sessions.left(mended)
         outcome = _run(job, world, attempt + turn)
     return outcome
 
