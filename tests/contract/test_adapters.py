@@ -145,7 +145,7 @@ def test_opencode_is_told_by_a_variable_what_it_may_do(how: dict[str, object], g
         ("claude", "claude -p --output-format stream-json --verbose … --model m --resume s-1 --x y"),
         ("codex", "codex exec --json --skip-git-repo-check -s read-only … -m m --x y resume s-1 -"),
         ("gemini", "gemini --output-format stream-json --skip-trust … --model m --resume s-1 --x y"),
-        ("opencode", "opencode run --format json --title … --model m --session s-1 --x y"),
+        ("opencode", "opencode run --format json --print-logs … --model m --session s-1 --x y"),
     ],
 )
 def test_model_session_and_the_profiles_own_words_stand_in_the_call(use: str, words: str) -> None:

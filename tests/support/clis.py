@@ -13,9 +13,12 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+from tests.support.model import Model
+from tests.support.project import Project
 
 from doflow.agents import claude, codex, gemini, opencode
 from doflow.agents.endings import Program
@@ -56,6 +59,14 @@ def cases(*names: str) -> list[object]:
     return [pytest.param(name, marks=needed(name)) for name in names or tuple(PROGRAMS)]
 
 
+def use(project: Project, name: str, model: Model, settings: str = "") -> None:
+    """Let a CLI do the steps of a project, with this model and nothing else in reach."""
+    project.env |= variables(name, model.url, project.home) | NOWHERE
+    profile = f"{{use: {name}, model: {MODELS[name]}, executable: {executable(name)}}}"
+    project.write("doflow.yaml", f"agents:\n  default: {profile}\n{textwrap.dedent(settings)}")
+    project.commit("Another agent")
+
+
 def variables(name: str, url: str, home: Path) -> dict[str, str]:
     """What points a CLI at the model on loopback; some want a file in their home."""
     if name == "claude":
@@ -75,6 +86,11 @@ def variables(name: str, url: str, home: Path) -> dict[str, str]:
     return {"OPENCODE_CONFIG_CONTENT": json.dumps(config), "OPENCODE_DISABLE_MODELS_FETCH": "1"}
 
 
+#: whatever is not on loopback goes to a port where nobody listens
+NOWHERE = {
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9"),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),
+}
 CODEX = """\
 model_provider = "scripted"
 [model_providers.scripted]

@@ -176,6 +176,13 @@ class Responses(Dialect):
                 done += 1
         return prompt.strip(), done, tuple(tool.get("name") or tool.get("type") for tool in body.get("tools", []))
 
+    def failed(self, fail: Fail) -> Body:
+        if not fail.resets:
+            return super().failed(fail)
+        at = {"resets_at": int(time.time()) + fail.resets, "resets_in_seconds": fail.resets}
+        said = {"type": "usage_limit_reached", "message": "The usage limit has been reached", "plan_type": "plus"}
+        return {"error": said | at}
+
     def tool(self, deed: Any, tools: tuple[str, ...]) -> Call:
         words = deed.command if isinstance(deed, Shell) else f"cat > '{deed.path}' <<'END'\n{deed.text.rstrip()}\nEND"
         name = next((name for name in ("exec_command", "shell_command", "shell") if name in tools), "exec_command")

@@ -125,6 +125,11 @@ def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outc
     reason = process.explain(result, (ask.profile.executable or program.name,))
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, reason)
+    if result.stopped and _waiting(result):
+        said = f"{program.name} waited for a limit to end and was stopped"
+        return Outcome(
+            Status.RATE_LIMITED, f"{ask.profile.name} is rate limited ({said})", resume_at=contract.resume_at("")
+        )
     if result.stopped:
         hint = f"a longer limit: `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
         return Outcome(Status.TIMEOUT, reason, hint, transient=True)
@@ -135,6 +140,12 @@ def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outc
     if answer.success and result.code == 0:
         return Outcome(Status.DONE, text=answer.text)
     return _unproven(program, ask, result, answer, reason)
+
+
+def _waiting(result: Result) -> bool:
+    """It tried again and again in silence: the last of its complaints are about a limit."""
+    said = process.tail(result.err, 1500).casefold()
+    return "status 429" in said or _any(_LIMITS, said)
 
 
 def _error(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:

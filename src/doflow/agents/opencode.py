@@ -1,6 +1,7 @@
 """The `opencode` agent: OpenCode, headless. One JSON record per line; a last `step_finish` with the reason `stop` counts.
 
-A refused tool ends its stream without one. Its prices come from its own configuration; no price there is no price here.
+A refused tool ends its stream without one. It tries again by itself, for as long as a server asks it to and in silence: only
+its own log, asked for on standard error, says why. Its prices come from its own configuration; no price there is no price here.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ PROGRAM = Program(
     settings=(("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")),
     managed=(
         *("run", "--format", "--title", "-m", "--model", "-s", "--session", "-c", "--continue", "--fork", "--command"),
-        *("--dir", "--attach", "--auto", "-i", "--interactive", "--share"),
+        *("--dir", "--attach", "--auto", "-i", "--interactive", "--share", "--print-logs", "--log-level"),
     ),
-    asks=(("run --help", "--format --title --model --session"),),
+    asks=(("run --help", "--format --print-logs --log-level --title --model --session"),),
     signs=(
         "ANTHROPIC_API_KEY",
         "OPENAI_API_KEY",
@@ -49,7 +50,8 @@ _TOUCHING = ("edit", "bash", "webfetch")
 def call(ask: Ask, environ: Mapping[str, str]) -> Command:
     import json
 
-    words: tuple[str, ...] = ("run", "--format", "json", "--title", f"doflow {ask.run} {ask.step}")
+    words: tuple[str, ...] = ("run", "--format", "json", "--print-logs", "--log-level", "ERROR")
+    words += ("--title", f"doflow {ask.run} {ask.step}")
     words += ("--model", ask.model) if ask.model else ()
     words += ("--session", ask.resume) if ask.resume else ()
     granted = () if ask.read_only else _TOUCHING if endings.shell(ask) else ("edit",)

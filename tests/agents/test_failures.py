@@ -1,0 +1,122 @@
+"""What do the vendors' own CLIs make of a model that fails, and what does a run make of it? Outcome and exit code as designed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.support import clis
+from tests.support.model import Deed, Fail, Garbage, Hang, Model, Say, Scenario, Write, first, play
+from tests.support.project import Project
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+FLOW = """
+    flow: notes
+    params: {goal: {about: What, required: true}}
+    steps:
+      write: {prompt: "Write the note of the day.", makes: note.md}
+"""
+#: how long a CLI may be silent: it needs some time to start
+PATIENCE = {"claude": 5, "codex": 5, "opencode": 14, "gemini": 10}
+QUICK = ("claude", "codex", "gemini")
+NOTE = "specs/001-a-note/note.md"
+
+
+def always(deed: Deed) -> Scenario:
+    return play(deed)
+
+
+def run(project: Project, name: str, scenario: Scenario, settings: str = "", **env: str) -> tuple[int, dict, Model]:
+    """The exit code, the last entry that says how it ended, and the model with what it heard."""
+    project.flow("notes", FLOW)
+    limits = f"timeouts: {{idle: {PATIENCE[name]}s, max: 40s}}\n"
+    with Model(scenario) as model:
+        clis.use(project, name, model, limits + (settings or "retry: {enabled: false}\n"))
+        done = project.doit("notes", "--goal=a note", timeout=240, env=env)
+    ends = [entry for entry in project.events() if entry["event"] in ("error", "rate_limited", "pipeline_complete")]
+    assert ends, done.stdout + done.stderr
+    return done.returncode, ends[-1], model
+
+
+def wait(entry: dict) -> timedelta:
+    return datetime.fromisoformat(entry["resumeAt"]) - datetime.now(UTC)
+
+
+@pytest.mark.parametrize("name", clis.cases())
+def test_a_wrong_key_ends_the_run_at_once(name: str, project: Project) -> None:
+    code, end, model = run(project, name, always(Fail(401)), "retry: {max_retries: 2, backoff_seconds: 0}\n")
+
+    assert (code, end["event"], end["status"]) == (1, "error", "auth")
+    assert "log in" in end["hint"]
+    assert len(model.heard) <= 2, "a wrong key does not become right by trying again"
+
+
+@pytest.mark.parametrize("name", clis.cases())
+def test_a_limit_without_a_time_stops_the_run_for_an_hour(name: str, project: Project) -> None:
+    code, end, _ = run(project, name, always(Fail(429)))
+
+    assert (code, end["event"]) == (3, "rate_limited"), end
+    assert timedelta(minutes=58) < wait(end) < timedelta(minutes=61)
+    assert project.state()["status"] == "rate-limited"
+
+
+@pytest.mark.parametrize("name", clis.cases("claude", "codex", "gemini"))
+def test_a_limit_with_a_time_stops_the_run_until_then(name: str, project: Project) -> None:
+    fail = Fail(429, after=7200) if name == "gemini" else Fail(429, resets=7200, after=0 if name == "codex" else 7200)
+    token = {"CLAUDE_CODE_OAUTH_TOKEN": "a-token", "ANTHROPIC_API_KEY": ""} if name == "claude" else {}
+
+    code, end, _ = run(project, name, always(fail), **token)
+
+    assert (code, end["event"]) == (3, "rate_limited"), end
+    assert timedelta(minutes=110) < wait(end) < timedelta(minutes=122), end
+
+
+@pytest.mark.parametrize("name", clis.cases())
+def test_a_limit_that_passes_by_itself_is_no_limit(name: str, project: Project) -> None:
+    works = play(Write(str(project.root / NOTE), "# Note\n"), Say("written"))
+
+    code, end, _ = run(project, name, first(1, Fail(429, after=1), works))
+
+    assert (code, end["event"]) == (0, "pipeline_complete"), end
+
+
+@pytest.mark.parametrize("name", clis.cases(*QUICK))
+def test_an_overloaded_server_is_tried_again(name: str, project: Project) -> None:
+    code, end, model = run(project, name, always(Fail(529)), "retry: {max_retries: 1, backoff_seconds: 0}\n")
+
+    assert (code, end["event"], end["status"]) == (1, "error", "failed")
+    assert [entry["attempt"] for entry in project.events() if entry["event"] == "retry"] == [1]
+    assert "verloaded" in end["message"] and len(model.heard) >= 4
+
+
+@pytest.mark.parametrize("name", clis.cases())
+def test_a_model_that_hangs_is_stopped_by_the_watchdog(name: str, project: Project) -> None:
+    code, end, _ = run(project, name, always(Hang(midway=name == "codex")))
+
+    assert (code, end["event"], end["status"]) == (1, "error", "timeout"), end
+    assert "timeouts.idle" in end["hint"]
+
+
+@pytest.mark.parametrize("name", clis.cases())
+def test_garbage_is_an_error_and_no_answer(name: str, project: Project) -> None:
+    code, end, _ = run(project, name, always(Garbage()))
+
+    assert (code, end["event"]) == (1, "error"), end
+    assert end["status"] in ("failed", "timeout") and name in end["message"]
+
+
+@pytest.mark.parametrize("name", clis.cases())
+def test_a_write_outside_of_the_project_is_refused_and_the_step_is_not_done(
+    name: str, project: Project, tmp_path: Path
+) -> None:
+    outside = Path("/usr/local/doflow-was-here.txt")
+
+    code, end, _ = run(project, name, play(Write(str(outside), "x"), Say("written")))
+
+    assert (code, end["event"]) == (1, "error"), end
+    assert not outside.exists()
+    refusing = name in ("claude", "opencode")
+    assert end["status"] == ("refused" if refusing else "failed"), end
+    assert ("was refused" if refusing else "did not keep its contract") in end["message"]
