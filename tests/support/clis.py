@@ -61,7 +61,9 @@ def cases(*names: str) -> list[object]:
 
 def use(project: Project, name: str, model: Model, settings: str = "") -> None:
     """Let a CLI do the steps of a project, with this model and nothing else in reach."""
-    project.env |= variables(name, model.url, project.home) | NOWHERE
+    litter = project.home / "tmp"
+    litter.mkdir(exist_ok=True)
+    project.env |= variables(name, model.url, project.home) | NOWHERE | {"TMPDIR": str(litter)}
     profile = f"{{use: {name}, model: {MODELS[name]}, executable: {executable(name)}}}"
     project.write("doflow.yaml", f"agents:\n  default: {profile}\n{textwrap.dedent(settings)}")
     project.commit("Another agent")
@@ -78,7 +80,7 @@ def variables(name: str, url: str, home: Path) -> dict[str, str]:
     if name == "gemini":
         (home / ".gemini").mkdir(parents=True, exist_ok=True)
         (home / ".gemini" / "settings.json").write_text(json.dumps(GEMINI))
-        return {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url, "TMPDIR": str(home)}
+        return {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url}
     options = {"baseURL": f"{url}/v1", "apiKey": KEY}
     model = {"name": "Scripted", "limit": {"context": 128000, "output": 8000}, "cost": {"input": 3, "output": 15}}
     provider = {"npm": "@ai-sdk/openai-compatible", "name": "Scripted", "options": options, "models": {"model": model}}
