@@ -19,7 +19,7 @@ FLOW = """
       write: {prompt: "Write the note of the day.", makes: note.md}
 """
 #: how long a CLI may be silent where its silence is the matter: it needs some time to start
-PATIENCE = {"claude": 6, "codex": 6, "opencode": 30, "gemini": 12}
+PATIENCE = {"claude": 6, "codex": 6, "opencode": 45, "gemini": 12}
 QUICK = ("claude", "codex", "gemini")
 NOTE = "specs/001-a-note/note.md"
 
