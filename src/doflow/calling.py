@@ -162,7 +162,12 @@ def check_agents(world: World) -> None:
     for name in world.order():
         step = world.flow.step(name)
         if step is not None and (step.kind in ("agent", "implement", "review") or step.repair):
-            registry.find(profile_for(step, world).use)
+            profile = profile_for(step, world)
+            agent = registry.find(profile.use)
+            if profile.args and profile.use in registry.CLIS:
+                from doflow.agents import endings
+
+                endings.refuse_managed(getattr(agent, "PROGRAM"), profile)  # noqa: B009 - only a CLI's file has one
 
 
 def _changes(job: Job, world: World) -> str:

@@ -26,6 +26,7 @@ VERBS = {
     "show": "a flow as a graph: text, mermaid, dot, svg",
     "validate": "every problem of every flow, with file, line and column",
     "config": "every setting, and where it came from",
+    "agents": "which agents there are, and whether each can do its work here",
     "verify": "does the history bear out what the lock says?",
     "quarantine": "what was moved out of the way: list, show, restore",
     "clean": "remove state that is not needed any more",

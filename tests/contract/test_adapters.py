@@ -186,6 +186,8 @@ def test_what_doflow_leaves_alone_may_be_set_in_the_profile() -> None:
     args = ("--allowedTools", "mcp__docs", "--mcp-config", "m.json", "--permission-prompts", "none")
 
     assert call("claude", profile=Profile("mine", "claude", args=args)).argv[-6:] == args
+    effort = ("-c", "model_reasoning_effort=high")
+    assert call("codex", profile=Profile("mine", "codex", args=effort)).argv[-3:] == (*effort, "-")
 
 
 # The outcome

@@ -9,7 +9,7 @@ from doflow import environment, process
 from doflow.agents import contract, resets
 from doflow.errors import UsageError
 from doflow.light import dataclass, replace
-from doflow.model import Ask, Command, Outcome, Result, Status, Usage
+from doflow.model import Ask, Command, Outcome, Profile, Result, Status, Usage
 
 _LIMITS = (
     *("usage limit", "rate limit", "rate_limit", "hit your limit", "quota", "too many requests"),
@@ -84,7 +84,7 @@ def command(
     more: Mapping[str, str] | None = None,
 ) -> Command:
     """The call: doflow's `words`, then the profile's `args`, then the `last` ones. `more` are settings of this call."""
-    _refuse_managed(program, ask)
+    refuse_managed(program, ask.profile)
     extra = dict(program.settings) | dict(more or {}) | contract.variables(ask)
     env = environment.for_agent(environ, program.names, ask.profile.env, extra, root=ask.root)
     argv = (ask.profile.executable or program.name, *words, *ask.profile.args, *last)
@@ -187,18 +187,21 @@ def _unproven(program: Program, ask: Ask, result: Result, answer: Answer, reason
     return Outcome(Status.FAILED, reason, hint, answer.text, transient=not misuse)
 
 
-def _refuse_managed(program: Program, ask: Ask) -> None:
-    for word in ask.profile.args:
+def refuse_managed(program: Program, profile: Profile) -> None:
+    """Flags that doflow sets for each step are refused in a profile, in words."""
+    for word in profile.args:
         flag = next((flag for flag in program.managed if _is(word, flag)), "")
         if flag:
             raise UsageError(
-                f"agents.{ask.profile.name}.args: {word!r}: doflow itself sets {flag} of {program.name}, for each step anew",
-                _instead(ask.profile.name, flag),
+                f"agents.{profile.name}.args: {word!r}: doflow itself sets {flag} of {program.name}, for each step anew",
+                _instead(profile.name, flag),
             )
 
 
 def _is(word: str, flag: str) -> bool:
-    """`--flag`, `--flag=value`, `-fvalue`."""
+    """`--flag`, `--flag=value`, `-fvalue`; `-` alone."""
+    if flag == "-":
+        return word == flag
     if flag.startswith("--") or not flag.startswith("-"):
         return word == flag or word.startswith(f"{flag}=")
     return word.startswith(flag) and not word.startswith("--")

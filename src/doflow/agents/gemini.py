@@ -53,14 +53,14 @@ def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
 
 
 def _answer(records: stream.Records) -> Answer:
-    answer, tools, said = Answer(), dict[str, str](), list[str]()
+    answer, tools, said = Answer(), dict[str, str](), stream.Said()
     for record in records:
         kind = record.get("type")
         if kind == "init":
             session, model = stream.words(record.get("session_id")), stream.words(record.get("model"))
             answer = replace(answer, session=session, model=model)
         elif kind == "message" and record.get("role") == "assistant":
-            said.append(stream.words(record.get("content")))
+            said.add(stream.words(record.get("content")))
             answer = replace(answer, success=False)
         elif kind == "tool_use":
             said.clear()
@@ -72,7 +72,7 @@ def _answer(records: stream.Records) -> Answer:
             answer = _ended(answer, record)
         elif kind == "error":
             answer = replace(answer, note=stream.words(record.get("message")))
-    return replace(answer, text="".join(said))
+    return replace(answer, text=said.text)
 
 
 def _refused(record: Record, tools: dict[str, str]) -> tuple[str, ...]:

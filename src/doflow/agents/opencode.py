@@ -64,21 +64,22 @@ def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
 
 
 def _answer(records: stream.Records) -> Answer:
-    answer = Answer()
+    answer, said = Answer(), stream.Said()
     for record in records:
         kind, part = record.get("type"), stream.record(record, "part")
         answer = replace(answer, session=stream.words(record.get("sessionID")) or answer.session)
         if kind == "step_start":
-            answer = replace(answer, success=False, text="", note="")
+            said.clear()
+            answer = replace(answer, success=False, note="")
         elif kind == "text":
-            answer = replace(answer, text=answer.text + stream.words(part.get("text")))
+            said.add(stream.words(part.get("text")))
         elif kind == "tool_use" and (tool := _refused(part)):
             answer = replace(answer, refused=(*answer.refused, tool))
         elif kind == "step_finish":
             answer = _finished(answer, part)
         elif kind == "error":
             answer = _failed(answer, stream.record(record, "error"))
-    return answer
+    return replace(answer, text=said.text)
 
 
 def _refused(part: Record) -> str:

@@ -16,6 +16,7 @@ AGENTS = {
     "opencode": "doflow.agents.opencode",
     "gemini": "doflow.agents.gemini",
 }
+CLIS = ("claude", "codex", "opencode", "gemini")
 PLANNED = ("replay",)
 KNOWN = (*AGENTS, *PLANNED)
 

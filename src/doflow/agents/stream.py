@@ -6,6 +6,7 @@ that the model chose.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ Record = dict[str, Any]
 Records = Iterable[Record]
 
 LONGEST = 8_000_000
+MOST = 4_000_000
 
 
 def records(result: Result, text: Callable[[], str], kinds: Iterable[str]) -> Iterator[Record]:
@@ -51,6 +53,28 @@ def count(value: Any) -> int:
 def price(value: Any) -> float | None:
     """A price in dollars; None when nobody said one, and 0 says none."""
     return float(value) if isinstance(value, (int, float)) and 0 < value < 1e9 else None
+
+
+class Said:
+    """What an agent says piece by piece, from some moment on; of more than any answer has, the end."""
+
+    def __init__(self) -> None:
+        self._parts: deque[str] = deque()
+        self._size = 0
+
+    def add(self, text: str) -> None:
+        self._parts.append(text)
+        self._size += len(text)
+        while self._size - len(self._parts[0]) > MOST:
+            self._size -= len(self._parts.popleft())
+
+    def clear(self) -> None:
+        self._parts.clear()
+        self._size = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
 
 
 def _decoded(decode: Callable[[str, int], tuple[Any, int]], line: str) -> Iterator[Record]:

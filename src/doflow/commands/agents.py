@@ -1,0 +1,87 @@
+"""`doflow agents`: which agents there are, and whether each can do its work here."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from doflow import light, probing, project, settings
+from doflow.agents import registry
+from doflow.commands import say, say_json, table
+from doflow.model import Profile
+from doflow.probing import Found
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+ABOUT = "Which agents there are: installed? which version? do they know the flags that doflow relies on? logged in?"
+EXAMPLES = """\
+  doflow agents              the profiles of doflow.yaml, then the agents that no profile uses; calls no model
+  doflow agents default      one profile, or one agent by its name
+  doflow agents --probe      and lets each profile's agent answer one short question: this costs a few tokens
+  doflow agents --json       for programs"""
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", default="", help="only this profile or agent")
+    parser.add_argument("--probe", action="store_true", help="one short real call for each profile: costs a few tokens")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def agents(args: Namespace) -> int:
+    """1 if an agent of a profile cannot be used; an agent that nobody uses may well be missing."""
+    root, mine = _mine()
+    others = [Profile("-", use) for use in registry.CLIS if use not in {profile.use for profile in mine}]
+    wanted = [profile for profile in (*mine, *others) if args.name in ("", profile.name, profile.use)]
+    if not wanted:
+        from doflow.errors import UsageError
+
+        raise UsageError(f"there is no profile and no agent {args.name!r}", "doflow agents   lists them")
+    probed = {profile.name for profile in wanted if args.probe and (profile.name != "-" or args.name)}
+
+    def ask(profile: Profile) -> Found:
+        found = probing.look(profile, os.environ, root)
+        return probing.call(found, profile, os.environ) if profile.name in probed else found
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(ask, wanted))
+    _tell(found, args)
+    return 1 if any(one.problem and (one.profile != "-" or args.name) for one in found) else 0
+
+
+def _mine() -> tuple[str, tuple[Profile, ...]]:
+    """The project's profiles; outside of a project there are none."""
+    root = project.find()
+    if not project.begun(root):
+        return str(root), ()
+    return str(root), settings.load(root, os.environ).agents
+
+
+def _tell(found: list[Found], args: Namespace) -> None:
+    if args.json:
+        say_json({"agents": [{name: getattr(one, name) for name in light.names(Found)} for one in found]})
+        return
+    head = ("PROFILE", "AGENT", "VERSION", "FLAGS", "LOGIN", "")
+    table([head, *(_cells(one, args.probe) for one in found)])
+    for one in found:
+        name = one.use if one.profile == "-" else one.profile
+        if one.problem:
+            say(f"\n{name}: {one.problem}\n  {one.hint}")
+        elif one.hint:
+            say(f"\n{name}: no login is to be seen (a key in its own configuration would not show)\n  {one.hint}")
+    if not args.probe and not all(one.problem for one in found):
+        say("\ndoflow agents --probe   lets each profile's agent answer one short question")
+
+
+def _cells(one: Found, probed: bool) -> tuple[str, ...]:
+    flags = "-"
+    if one.version:
+        flags = f"{len(one.missing)} missing" if one.missing else "all" if not one.problem or one.login else "-"
+    state = "cannot be used" if one.problem else f"answered {one.answered}" if one.answered else "is there"
+    if one.profile == "-" and one.problem and not one.path:
+        state = "not installed"
+    version = one.version or "-"
+    if one.version and one.tried and one.version != one.tried:
+        version += f" (tried: {one.tried})"
+    return (one.profile, one.use, version, flags, one.login or "-", state)
