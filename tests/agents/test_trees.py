@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from tests.support import clis, crash
-from tests.support.model import Model, Say, Shell, play
+from tests.support.model import Hang, Model, Shell, play
 from tests.support.project import Project, eventually
 
 pytestmark = [
@@ -37,7 +37,7 @@ def begun(project: Project) -> bool:
 @pytest.mark.parametrize("name", clis.cases())
 def test_nothing_is_left_after_a_timeout(name: str, project: Project) -> None:
     project.flow("mend", FLOW)
-    with Model(play(Shell(TOOL), Say("done"))) as model:
+    with Model(play(Shell(TOOL), Hang())) as model:
         clis.use(project, name, model, f"timeouts: {{max: {LIMIT[name]}s}}\nretry: {{enabled: false}}\n")
         doit = project.start("doit", "mend", "--goal=x")
         assert eventually(lambda: begun(project), LIMIT[name] + 5.0)
@@ -54,7 +54,7 @@ def test_nothing_is_left_after_an_interrupt_or_the_death_of_doflow(
     name: str, number: signal.Signals, code: int, project: Project
 ) -> None:
     project.flow("mend", FLOW)
-    with Model(play(Shell(TOOL), Say("done"))) as model:
+    with Model(play(Shell(TOOL), Hang())) as model:
         clis.use(project, name, model)
         doit = project.start("doit", "mend", "--goal=x")
         assert eventually(lambda: begun(project), 120.0)
