@@ -64,7 +64,9 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
         Path(path).unlink(missing_ok=True)
     command = adapter.call(ask, world.environ)
     result = process.run(command, out, err, watching.timeout_of(job, world), watching.beat(job, world, out))
-    return adapter.outcome(ask, result, lambda: _last(out))
+    outcome = adapter.outcome(ask, result, lambda: _last(out))
+    watching.cut(out, err)
+    return outcome
 
 
 def _last(path: str, limit: int = 4_000_000) -> str:

@@ -6,6 +6,7 @@ The order of writes is the resume: whatever is missing at the next start is made
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from doflow.guards.fence import Fence
 
 Produce = Callable[[Job, World, int], Outcome]
+_LAST = 4_000_000
 
 
 def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
@@ -222,6 +224,7 @@ def _ticked(job: Job, world: World) -> tuple[str, ...]:
 def _text(entry: Mapping[str, Any]) -> str:
     try:
         with open(entry.get("log", ""), "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _LAST))
             return stream.read().decode("utf-8", "replace")
     except OSError:
         return ""

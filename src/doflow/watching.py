@@ -12,6 +12,7 @@ from doflow.model import Timeout
 from doflow.world import STATE, World
 
 _SPARE = ".spare"
+LARGE = 64_000_000
 
 
 def remember(job: Job, world: World) -> None:
@@ -47,10 +48,23 @@ def begin_log(log: str, world: World) -> None:
 
 
 def end_log(log: str, world: World) -> None:
-    """Who said nothing leaves no log."""
+    """Who said nothing leaves no log, and who said far too much not all of it."""
     with suppress(OSError):
-        if not os.stat(log).st_size:
+        size = os.stat(log).st_size
+        if not size:
             os.rename(log, os.path.join(world.logs, _SPARE))
+        elif size > LARGE:
+            cut(log)
+
+
+def cut(*logs: str) -> None:
+    """Logs that are too large are cut in the middle."""
+    for log in logs:
+        with suppress(OSError):
+            if os.stat(log).st_size > LARGE:
+                from doflow import trimming
+
+                trimming.trim(log)
 
 
 def beat(job: Job, world: World, out: str) -> Callable[[float, int], None]:
