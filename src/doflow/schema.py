@@ -133,6 +133,12 @@ def _same(value: object, other: object) -> bool:
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
+def _enum(rule: list[object]) -> Fits:
+    words = frozenset(entry for entry in rule if isinstance(entry, str))
+    rest = [entry for entry in rule if not isinstance(entry, str)]
+    return lambda value: value in words if isinstance(value, str) else any(_same(value, entry) for entry in rest)
+
+
 _TYPES: dict[str, Fits] = {
     "string": lambda value: isinstance(value, str),
     "array": lambda value: isinstance(value, list),
@@ -147,7 +153,7 @@ _SIMPLE: dict[str, Callable[[Any], Fits]] = {
     "type": _type,
     "pattern": _pattern,
     "const": lambda rule: lambda value: _same(value, rule),
-    "enum": lambda rule: lambda value: any(_same(value, entry) for entry in rule),
+    "enum": _enum,
     "minLength": lambda rule: lambda value: not isinstance(value, str) or len(value) >= rule,
     "minItems": lambda rule: lambda value: not isinstance(value, list) or len(value) >= rule,
     "minProperties": lambda rule: lambda value: not isinstance(value, dict) or len(value) >= rule,
@@ -176,8 +182,23 @@ def _all(rules: list[Mapping[str, Any]], _: object, defs: Mapping[str, Any], don
 
 
 def _if(rule: Mapping[str, Any], node: Mapping[str, Any], defs: Mapping[str, Any], done: dict[str, Fits]) -> Fits:
-    asked, then = _compile(rule, defs, done), _compile(node["then"], defs, done)
+    then = _compile(node["then"], defs, done)
+    (key, test), *more = rule.get("properties", {"": {}}).items()
+    if not more and test.keys() == {"const"} and rule.keys() <= {"properties", "required"}:
+        return _when(key, test["const"], key in rule.get("required", ()), then)
+    asked = _compile(rule, defs, done)
     return lambda value: not asked(value) or then(value)
+
+
+def _when(key: str, wanted: object, needed: bool, then: Fits) -> Fits:
+    """`if` one key has one value: asked of every step, several times."""
+
+    def check(value: object) -> bool:
+        if not isinstance(value, dict) or (not needed and key not in value):
+            return then(value)
+        return not (key in value and _same(value[key], wanted)) or then(value)
+
+    return check
 
 
 _NESTED: dict[str, Callable[[Any, Mapping[str, Any], Mapping[str, Any], dict[str, Fits]], Fits]] = {
