@@ -269,6 +269,17 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class Hook:
+    """A question that an agent puts to a program of ours. `closed`: no answer means no."""
+
+    event: str
+    command: str
+    matcher: str = ""
+    timeout: int = 30
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """One call of an agent: who does what, with which words, and what must be there afterwards."""
 
@@ -293,6 +304,7 @@ class Ask:
     goal: str = ""
     markers: tuple[str, ...] = ()
     trouble: str = ""
+    hooks: tuple[Hook, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from doflow.agents import endings, resets, stream
 from doflow.agents.endings import Answer, Program
 from doflow.agents.stream import Record
+from doflow.hooks import settings
 from doflow.model import Ask, Command, Outcome, Result, Usage
 
 NAME = "claude"
@@ -55,6 +56,7 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
     words: tuple[str, ...] = ("-p", "--output-format", "stream-json", "--verbose", *_permissions(ask))
     words += ("--model", ask.model) if ask.model else ()
     words += ("--resume", ask.resume) if ask.resume else ()
+    words += settings.for_claude(ask.hooks)
     return endings.command(PROGRAM, ask, environ, words)
 
 

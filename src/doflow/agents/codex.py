@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from doflow.agents import endings, stream
 from doflow.agents.endings import Answer, Program
 from doflow.agents.stream import Record
+from doflow.hooks import settings
 from doflow.model import Ask, Command, Outcome, Result, Usage
 
 NAME = "codex"
@@ -42,6 +43,7 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
     sandbox = "read-only" if ask.read_only else "workspace-write"
     words: tuple[str, ...] = ("exec", "--json", "--skip-git-repo-check", "-s", sandbox, *_QUIET)
     words += ("-m", ask.model) if ask.model else ()
+    words += settings.for_codex(ask.hooks)
     return endings.command(PROGRAM, ask, environ, words, ("resume", ask.resume, "-") if ask.resume else ("-",))
 
 
