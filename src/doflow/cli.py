@@ -1,4 +1,4 @@
-"""`doflow VERB …`: arguments in, exit code out. Only the verb that is asked for is imported; `run` before all else."""
+"""`doflow VERB …`: arguments in, exit code out. Only the verb asked for is imported; `hook` and `run` before all else."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ VERBS = {
     "config": "every setting, and where it came from",
     "agents": "which agents there are, and whether each can do its work here",
     "verify": "does the history bear out what the lock says?",
+    "hooks": "let an agent's hooks enforce the order of its sub-agents: install, remove, show",
+    "hook": "what those hooks call; it reads the agent's question on standard input",
+    "machine": "the order of sub-agents: status, history, complete, reset, restore, show, metrics, check",
     "quarantine": "what was moved out of the way: list, show, restore",
     "clean": "remove state that is not needed any more",
 }
@@ -50,6 +53,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _verb(words: list[str]) -> int:
+    if words and words[0] == "hook" and words[1:] and words[1] not in ("-h", "--help"):
+        from doflow.hooks import hook
+
+        return hook.run(words[1:])
     if words and words[0] == "run":
         from doflow.commands import run
 

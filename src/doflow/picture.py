@@ -74,7 +74,14 @@ def _curve(arrow: Arrow, places: dict[str, tuple[int, int]], down: int, full: in
 
 
 def _drawn(box: Box, x: int, y: int) -> str:
-    fill = {"gate": "#fde8c8", "clarify": "#fde8c8", "pause": "#f8d0d0", "route": "#e0e8fa", "shell": "#e6f2e2"}
+    fill = {
+        "here": "#ffe27a",
+        "gate": "#fde8c8",
+        "clarify": "#fde8c8",
+        "pause": "#f8d0d0",
+        "route": "#e0e8fa",
+        "shell": "#e6f2e2",
+    }
     dashes = ' stroke-dasharray="5 3"' if box.shape in ("gate", "clarify", "route", "pause") else ""
     double = f'<rect x="{x + 4}" y="{y + 4}" width="{_WIDE}" height="{_HIGH}" rx="6" fill="#eee" stroke="#444"/>'
     middle, words = x + _WIDE // 2, _escaped(drawing.short(box.words, 38))

@@ -12,7 +12,36 @@ from doflow.model import Hook
 
 TIMEOUT = 30
 #: what every reason that reaches a model from one of our hooks holds; a refusal without it is somebody else's
-MARK = "[doflow]"
+MARK = "[doflow-hook]"
+_MATCHERS = {"claude": "Task|Agent", "codex": "spawn_agent"}
+_EVENTS = (
+    "SessionStart",
+    "UserPromptSubmit",
+    "PreToolUse",
+    "PostToolUse",
+    "SubagentStart",
+    "SubagentStop",
+    "Stop",
+    "SessionEnd",
+)
+_NOT_CODEX = ("PostToolUse", "SessionEnd")
+
+
+def order(machine: str, agent: str, absolute: bool = True, state: str = "") -> tuple[Hook, ...]:
+    """What an agent must ask so that a machine can keep its sub-agents in order.
+
+    `absolute` names this very Python; else `doflow` is looked for on the agent's PATH, wherever it is installed.
+    """
+    import shlex
+
+    found = []
+    for event in _EVENTS:
+        if agent == "codex" and event in _NOT_CODEX:
+            continue
+        words = (event, "--machine", machine, *(("--state", state) if state else ()))
+        call = command(*words) if absolute else shlex.join(("doflow", "hook", *words))
+        found.append(Hook(event, call, _MATCHERS[agent] if "ToolUse" in event else "", TIMEOUT))
+    return tuple(found)
 
 
 def command(*words: str) -> str:
