@@ -62,9 +62,16 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
     err = out.removesuffix(".log") + ".err.log"
     for path in (out, err):
         Path(path).unlink(missing_ok=True)
+    order = None
+    if ask.machine:
+        from doflow import ordering
+
+        ask, order = ordering.arm(ask, world.environ)
     command = adapter.call(ask, world.environ)
     result = process.run(command, out, err, watching.timeout_of(job, world), watching.beat(job, world, out))
     outcome = adapter.outcome(ask, result, lambda: _last(out))
+    if order:
+        outcome = ordering.judge(ask, order, outcome, out)
     watching.cut(out, err)
     return outcome
 
@@ -85,6 +92,7 @@ def asked(job: Job, world: World, profile: Profile, attempt: int, role: str, tro
         makes=tuple(str(world.root / path) for path in job.makes), check=step.check, from_text=step.from_text,
         read_only=writes == () and (step.from_text or not job.makes),
         markers=tuple(route.when for route in step.routes), goal=world.run.goal, trouble=trouble,
+        machine=step.machine if role != "persona" else "",
     )  # fmt: skip
 
 
@@ -170,6 +178,10 @@ def check_agents(world: World) -> None:
                 from doflow.agents import endings
 
                 endings.refuse_managed(getattr(agent, "PROGRAM"), profile)  # noqa: B009 - only a CLI's file has one
+            if step.machine:
+                from doflow import ordering
+
+                ordering.check(step, profile, str(world.root))
 
 
 def _changes(job: Job, world: World) -> str:

@@ -305,6 +305,7 @@ class Ask:
     markers: tuple[str, ...] = ()
     trouble: str = ""
     hooks: tuple[Hook, ...] = ()
+    machine: str = ""
 
 
 @dataclass(frozen=True, slots=True)

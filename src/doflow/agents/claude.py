@@ -6,7 +6,7 @@ A resumed session reports the price of all its calls together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from doflow.agents import endings, resets, stream
 from doflow.agents.endings import Answer, Program
@@ -49,6 +49,7 @@ PROGRAM = Program(
 _READ = "Read,Glob,Grep"
 _WRITE = "Read,Glob,Grep,Write,Edit,NotebookEdit"
 _SHELL = "Bash,WebFetch,WebSearch"
+_AGENTS = ",Agent,Task"
 _KINDS = ("init", "assistant", "result", "rate_limit_event")
 
 
@@ -61,21 +62,24 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
 
 
 def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
-    return endings.outcome(PROGRAM, ask, result, _answer(stream.records(result, text, _KINDS)))
+    kinds = (*_KINDS, "user") if ask.hooks else _KINDS
+    return endings.outcome(PROGRAM, ask, result, _answer(stream.records(result, text, kinds)))
 
 
 def _permissions(ask: Ask) -> tuple[str, ...]:
     """Which tools there are. A shell can do what the web tools do: who has one gets them too."""
+    agents = _AGENTS if ask.machine else ""
     if ask.read_only:
-        return ("--tools", _READ, "--permission-mode", "default")
+        return ("--tools", _READ + agents, "--permission-mode", "default")
     if endings.shell(ask):
         return ("--allowedTools", _SHELL, "--permission-mode", "acceptEdits")
-    return ("--tools", _WRITE, "--permission-mode", "acceptEdits")
+    return ("--tools", _WRITE + agents, "--permission-mode", "acceptEdits")
 
 
 def _answer(records: stream.Records) -> Answer:
     session = model = until = ""
     results: list[Record] = []
+    ours: set[str] = set()
     open_turn = False
     for record in records:
         kind = record.get("type")
@@ -84,18 +88,31 @@ def _answer(records: stream.Records) -> Answer:
             model = stream.words(record.get("model")) or model
         elif kind == "rate_limit_event":
             until = _until(stream.record(record, "rate_limit_info"))
+        elif kind == "user":
+            ours.update(_refused_by_us(record))
         elif kind == "result":
-            results.append(_kept(record))
+            results.append(_kept(record, ours))
         open_turn = kind == "assistant" or (open_turn and kind != "result")
     if not results or open_turn:
         return Answer(session=session, model=model, usage=_usage(results), resets=until)
     return _judged(results, Answer(session=session, model=model, usage=_usage(results)), until)
 
 
-def _kept(record: Record) -> Record:
-    """A result without what nobody reads: there may be many of them."""
+def _refused_by_us(record: Record) -> list[str]:
+    """The calls that a hook of ours refused, and said so to the model."""
+    blocks = stream.rows(stream.record(record, "message").get("content"))
+    return [
+        stream.words(block.get("tool_use_id"))
+        for block in blocks
+        if block.get("is_error") and settings.MARK in str(block.get("content"))
+    ]
+
+
+def _kept(record: Record, ours: Container[str] = ()) -> Record:
+    """A result without what nobody reads: there may be many of them. What we refused ourselves is no refusal."""
     names = ("subtype", "is_error", "api_error_status", "result", "errors", "num_turns", "usage", "total_cost_usd")
-    refused = [stream.words(row.get("tool_name")) or "a tool" for row in stream.rows(record.get("permission_denials"))]
+    denied = [row for row in stream.rows(record.get("permission_denials")) if row.get("tool_use_id") not in ours]
+    refused = [stream.words(row.get("tool_name")) or "a tool" for row in denied]
     return {name: record.get(name) for name in names} | {"refused": refused}
 
 

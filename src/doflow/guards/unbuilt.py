@@ -28,8 +28,6 @@ def _of_step(step: Step) -> Iterator[str]:
         yield f"`foreach`: a step of kind {step.kind} cannot be done once per item yet"
     if step.via == "tmux" or step.judge:
         yield "`via: tmux`, `judge`: agents cannot work in a tmux pane yet"
-    if step.machine:
-        yield "`machine`: the order of sub-agents is not enforced yet"
     if step.budget != Budget():
         yield "`budget`: nobody would keep it yet"
 

@@ -97,16 +97,16 @@ def metrics(session_folders: list[str]) -> dict[str, Any]:
     counts: dict[tuple[str, str], dict[str, int]] = {}
     spans: dict[str, list[float]] = {}
     begun: dict[str, float] = {}
-    for facts in _facts(session_folders):
-        agent, state, decision = str(facts.get("agent", "")), str(facts.get("state", "")), facts.get("decision")
+    for fact in facts(session_folders):
+        agent, state, decision = str(fact.get("agent", "")), str(fact.get("state", "")), fact.get("decision")
         if decision:
             row = counts.setdefault((agent, state), {"allow": 0, "block": 0, "escape": 0})
             row[str(decision)] = row.get(str(decision), 0) + 1
-        ident = f"{facts.get('session')}/{facts.get('id')}"
-        if facts.get("event") == "SubagentStart" and facts.get("id"):
-            begun.setdefault(ident, facts["t"])
-        elif facts.get("event") in ("SubagentStop", "PostToolUse") and ident in begun:
-            spans.setdefault(agent, []).append(round(facts["t"] - begun.pop(ident), 3))
+        ident = f"{fact.get('session')}/{fact.get('id')}"
+        if fact.get("event") == "SubagentStart" and fact.get("id"):
+            begun.setdefault(ident, fact["t"])
+        elif fact.get("event") in ("SubagentStop", "PostToolUse") and ident in begun:
+            spans.setdefault(agent, []).append(round(fact["t"] - begun.pop(ident), 3))
     rows = [{"agent": agent, "state": state, **_worded(row)} for (agent, state), row in sorted(counts.items())]
     return {
         **{word: sum(row[word] for row in rows) for word in _WORDS},
@@ -127,7 +127,8 @@ def _span(values: list[float]) -> dict[str, float]:
     return {"count": len(values), "mean": round(sum(values) / len(values), 3), "longest": max(values)}
 
 
-def _facts(folders: list[str]) -> Iterator[dict[str, Any]]:
+def facts(folders: list[str]) -> Iterator[dict[str, Any]]:
+    """What the journals tell programs, line by line."""
     for folder in folders:
         for name in (f"{store.JOURNAL}.1", store.JOURNAL):
             try:
@@ -137,11 +138,11 @@ def _facts(folders: list[str]) -> Iterator[dict[str, Any]]:
                 continue
             for line in lines:
                 try:
-                    facts = json.loads(line.rpartition("\t")[2])
+                    found = json.loads(line.rpartition("\t")[2])
                 except ValueError:
                     continue
-                if isinstance(facts, dict) and isinstance(facts.get("t"), (int, float)):
-                    yield facts
+                if isinstance(found, dict) and isinstance(found.get("t"), (int, float)):
+                    yield found
 
 
 def _ident(folder: str) -> str:
