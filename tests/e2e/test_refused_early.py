@@ -18,7 +18,6 @@ def untouched(project: Project) -> bool:
     [
         ("via: tmux", "`via: tmux`"),
         ("judge: cheap", "`judge`"),
-        ("machine: order", "`machine`"),
         ("budget: {usd: 1}", "`budget`"),
     ],
 )

@@ -148,8 +148,8 @@ def expired(machine: Machine, doc: Doc, idle: float) -> bool:
 def short(value: object) -> str:
     """A name that somebody else chose, safe to show on one line."""
     text = value if isinstance(value, str) else repr(value)
-    shown = "".join(sign if sign.isprintable() else "?" for sign in text[:SHOWN])
-    return shown + ("…" if len(text) > SHOWN else "") or "''"
+    shown = "".join(sign if sign.isprintable() else "?" for sign in text[:SHOWN]) + ("…" if len(text) > SHOWN else "")
+    return shown if shown and not any(sign.isspace() for sign in text) else f"'{shown}'"
 
 
 def _move(machine: Machine, doc: Doc, agent: str, to: str, now: str, reason: str = "") -> None:

@@ -49,7 +49,7 @@ def named(text: str) -> str:
     """Any text as the name of one file; two texts never get the same."""
     if text and text[0] != "." and len(text) <= _LONGEST and _PLAIN.issuperset(text):
         return text
-    data = os.fsencode(text)
+    data = text.encode("utf-8", "surrogatepass")
     quoted = "".join(chr(code) if chr(code) in _PLAIN and code != 46 else f"%{code:02X}" for code in data) or "%"
     if len(quoted) <= _LONGEST:
         return quoted
