@@ -42,7 +42,7 @@ class Shell:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Any tool, as it is."""
+    """Any tool, as it is; of Codex also `namespace.name`."""
 
     name: str
     input: dict[str, Any]
@@ -170,7 +170,9 @@ class Responses(Dialect):
         for item in body.get("input", []):
             if item.get("type", "message") == "message" and item.get("role") == "user":
                 said = _texts(item.get("content"))
-                if not said.lstrip().startswith(("<environment_context>", "# AGENTS.md", "<user_instructions>")):
+                if not said.lstrip().startswith(
+                    ("<environment_context>", "# AGENTS.md", "<user_instructions>", "<subagent_not")
+                ):
                     prompt, done = said, 0
             elif str(item.get("type")).endswith("_call_output"):
                 done += 1
@@ -194,8 +196,10 @@ class Responses(Dialect):
         item: Body = {"type": "message", "id": name, "role": "assistant", "status": "completed",
                       "content": [{"type": "output_text", "text": getattr(deed, "text", ""), "annotations": []}]}  # fmt: skip
         if call:
-            item = {"type": "function_call", "id": name, "call_id": f"call_{name}", "name": call[0],
+            space, _, plain = call[0].rpartition(".")
+            item = {"type": "function_call", "id": name, "call_id": f"call_{name}", "name": plain,
                     "arguments": json.dumps(call[1]), "status": "completed"}  # fmt: skip
+            item |= {"namespace": space} if space else {}
         used = {
             "input_tokens": tokens, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 20,
             "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": tokens + 20,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     Payload = dict[str, Any]
 
+NAME = "doflow-hook"  # what our words are known by, also to the model
 TOOLS = ("Agent", "Task", "spawn_agent")
 
 
@@ -136,7 +137,7 @@ def _before(call: Call, doc: rules.Doc, told: Answer) -> bool:
     told.block = bool(why)
     shown = why or f"{rules.short(agent)} may run in {doc['state']}"
     decision: dict[str, Any] = {"hookEventName": "PreToolUse", "permissionDecision": "deny" if why else "allow"}
-    decision["permissionDecisionReason"] = shown
+    decision["permissionDecisionReason"] = f"[{NAME}] {shown}" if why else shown
     told.said = {"hookSpecificOutput": decision}
     told.log(f"PreToolUse: {'BLOCKED: ' if why else 'allowed: '}{shown}")
     return changed

@@ -11,14 +11,13 @@ import sys
 import time
 
 from doflow.hooks import events, store
-from doflow.hooks.events import Answer, Call
+from doflow.hooks.events import NAME, Answer, Call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 EVENTS = tuple(events.EVENTS)
-NAME = "doflow-hook"
 DEFAULT = "context-first"
 USAGE = f"doflow hook {{{'|'.join(EVENTS)}}} [--machine NAME] [--state DIR]   with the agent's JSON on standard input"
 LIMIT = 32_000_000
