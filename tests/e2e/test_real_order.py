@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.support import clis
 from tests.support.hooks import ORDER
-from tests.support.model import Heard, Model, Say, Tool, Write, play
+from tests.support.model import Heard, Model, Say, Together, Tool, Write, play
 from tests.support.project import Project
 
 pytestmark = pytest.mark.slow
@@ -161,6 +161,22 @@ def test_a_step_with_a_machine_is_done_in_order_by_claude_code(project: Project)
     status = json.loads(project.doflow("machine", "status", "--json").stdout)
     assert (status["state"], status["history_count"]) == ("EXECUTING", 4)
     assert not (project.root / ".claude" / "settings.json").exists()
+
+
+@clis.needed("claude")
+def test_sub_agents_that_are_asked_for_together_are_judged_one_by_one(project: Project) -> None:
+    """Two gatherers at once may both run; a refiner asked for together with them comes too early, and is no escape."""
+    write_agents(project, *ORDER)
+    # what it does next is reckoned from the results so far, and there are three
+    together = Together((agent("context-gatherer"), agent("context-gatherer"), agent("context-refiner")))
+
+    with Model(scripted(together, together, together, report(project), Say("all done"))) as model:
+        done = project.doit("ordered", "--goal=a door", env=real(project, "claude", model), timeout=110)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    status = json.loads(project.doflow("machine", "status", "--json").stdout)
+    assert (status["state"], status["active"]) in [("GATHERING", []), ("REFINING", [])]
+    assert status["context"]["gathered"].count("has done its part") == 2
 
 
 @clis.needed("claude")

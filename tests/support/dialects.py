@@ -49,6 +49,13 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Several tools in one answer (Anthropic alone)."""
+
+    tools: tuple[Tool, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """An error of the API. `after`: seconds to wait, in its header; `resets`: seconds until a quota is there again."""
 
@@ -128,11 +135,12 @@ class Anthropic(Dialect):
         return "Bash", {"command": deed.command, "description": "a command"}
 
     def reply(self, body: Body, deed: Any, tools: tuple[str, ...], tokens: int) -> tuple[Body, Events]:
-        call = self.call(deed, tools)
-        block: Body = {"type": "text", "text": getattr(deed, "text", "")}
-        if call:
-            block = {"type": "tool_use", "id": _new("toolu"), "name": call[0], "input": call[1]}
-        stop = "tool_use" if call else "end_turn"
+        calls = [self.call(one, tools) for one in (deed.tools if isinstance(deed, Together) else (deed,))]
+        blocks: list[Body] = [
+            {"type": "tool_use", "id": _new("toolu"), "name": call[0], "input": call[1]} for call in calls if call
+        ]
+        stop = "tool_use" if blocks else "end_turn"
+        blocks = blocks or [{"type": "text", "text": getattr(deed, "text", "")}]
         used = {
             "input_tokens": tokens,
             "output_tokens": 20,
@@ -140,18 +148,12 @@ class Anthropic(Dialect):
             "cache_read_input_tokens": 0,
         }
         whole = {
-            "id": _new("msg"), "type": "message", "role": "assistant", "model": body.get("model"), "content": [block],
+            "id": _new("msg"), "type": "message", "role": "assistant", "model": body.get("model"), "content": blocks,
             "stop_reason": stop, "stop_sequence": None, "usage": used,
         }  # fmt: skip
-        begun = {**block, "input": {}} if call else {**block, "text": ""}
-        part = {"type": "text_delta", "text": block.get("text")}
-        if call:
-            part = {"type": "input_json_delta", "partial_json": json.dumps(call[1])}
         events: list[Body] = [
             {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}},
-            {"type": "content_block_start", "index": 0, "content_block": begun},
-            {"type": "content_block_delta", "index": 0, "delta": part},
-            {"type": "content_block_stop", "index": 0},
+            *(event for place, block in enumerate(blocks) for event in _block(place, block)),
             {
                 "type": "message_delta",
                 "delta": {"stop_reason": stop, "stop_sequence": None},
@@ -160,6 +162,18 @@ class Anthropic(Dialect):
             {"type": "message_stop"},
         ]
         return whole, [(event["type"], event) for event in events]
+
+
+def _block(place: int, block: Body) -> list[Body]:
+    """One part of an answer as it is streamed."""
+    begun, part = {**block, "text": ""}, {"type": "text_delta", "text": block.get("text")}
+    if block["type"] == "tool_use":
+        begun, part = {**block, "input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+    return [
+        {"type": "content_block_start", "index": place, "content_block": begun},
+        {"type": "content_block_delta", "index": place, "delta": part},
+        {"type": "content_block_stop", "index": place},
+    ]
 
 
 class Responses(Dialect):

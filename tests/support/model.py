@@ -20,9 +20,23 @@ from types import TracebackType
 from typing import Any
 
 from tests.support import dialects
-from tests.support.dialects import Fail, Say, Shell, Tool, Write
+from tests.support.dialects import Fail, Say, Shell, Together, Tool, Write
 
-__all__ = ["Drop", "Fail", "Garbage", "Hang", "Heard", "Model", "Say", "Shell", "Tool", "Write", "first", "play"]
+__all__ = [
+    "Drop",
+    "Fail",
+    "Garbage",
+    "Hang",
+    "Heard",
+    "Model",
+    "Say",
+    "Shell",
+    "Together",
+    "Tool",
+    "Write",
+    "first",
+    "play",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +68,7 @@ class Heard:
     headers: Mapping[str, str]
 
 
-Deed = Say | Write | Shell | Tool | Fail | Hang | Garbage | Drop
+Deed = Say | Write | Shell | Tool | Together | Fail | Hang | Garbage | Drop
 Scenario = Callable[[Heard], Deed]
 
 
