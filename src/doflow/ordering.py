@@ -30,7 +30,7 @@ class Order:
     before: str
 
     def session(self, ident: str) -> store.Session:
-        return store.Session(self.base, store.top(self.root), ident)
+        return store.Session(self.base, store.top(self.root), ident, self.machine["machine"])
 
 
 def check(step: Step, profile: Profile, root: str) -> None:
@@ -63,7 +63,8 @@ def judge(ask: Ask, order: Order, outcome: Outcome, log: str) -> Outcome:
     if not found:
         return outcome
     shown = "; ".join(dict.fromkeys(found))
-    hint = f"look: doflow machine history --session {outcome.session}   doflow logs {ask.step}   then run it again"
+    key = order.session(outcome.session).key
+    hint = f"look: doflow machine history --session {key}   doflow logs {ask.step}   then run it again"
     return Outcome(
         Status.REFUSED, f"{ask.step} escaped from the machine {ask.machine}: {shown}", hint, outcome.text,
         session=outcome.session, model=outcome.model, usage=outcome.usage,

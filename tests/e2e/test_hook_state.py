@@ -30,6 +30,18 @@ def test_two_sessions_and_two_projects_do_not_touch_each_other(tmp_path: Path) -
 
 
 @pytest.mark.always
+def test_two_machines_watch_one_session_without_touching_each_other(tmp_path: Path) -> None:
+    asking, other = short(tmp_path, "0"), Asking(tmp_path)
+    other.reach("GATHERING")
+    asking.stop("one", "a1", "words")
+
+    assert (other.may("context-refiner").returncode, asking.may("two").returncode) == (0, 0)
+    rows = json.loads(asking.doflow("machine", "status", "--all", "--json").stdout)["sessions"]
+    assert {row["session"]: row["state"] for row in rows} == {"s1": "GATHERING", "s1@short": "B"}
+    assert {row["session_id"] for row in rows} == {"s1"}
+
+
+@pytest.mark.always
 def test_a_session_that_begins_does_not_wipe_one_that_works_nor_itself(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     asking.reach("REFINING")

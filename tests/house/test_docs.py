@@ -19,6 +19,7 @@ from doflow.agents import registry
 from doflow.commands import run
 from doflow.errors import UsageError
 from doflow.guards import unbuilt
+from doflow.hooks import machines
 from doflow.model import Flow, Profile, Settings
 
 README = house.TOP / "README.md"
@@ -36,7 +37,9 @@ def keys(node: Any) -> Iterator[str]:
             yield from keys(value)
 
 
-@pytest.mark.parametrize(("schema", "page"), [("flow", "flows.md"), ("doflow", "settings.md")])
+@pytest.mark.parametrize(
+    ("schema", "page"), [("flow", "flows.md"), ("doflow", "settings.md"), ("machine", "machines.md")]
+)
 def test_every_key_of_a_schema_is_on_its_page(schema: str, page: str) -> None:
     known = set(keys(json.loads((house.TOP / "schemas" / f"{schema}.schema.json").read_text(encoding="utf-8"))))
     text = (DOCS / page).read_text(encoding="utf-8")
@@ -78,7 +81,19 @@ def test_every_option_of_a_run_is_on_the_page_of_commands() -> None:
     assert {option for option in options if not re.search(rf"`{option}[`= ]", text)} == set()
 
 
-@pytest.mark.parametrize("block", pages.files(below="flows/"), ids=lambda block: block.name)
+@pytest.mark.parametrize("block", pages.files(below="flows/machines/"), ids=lambda block: block.name)
+def test_every_machine_on_a_page_loads(block: pages.Block, tmp_path: Path) -> None:
+    path = tmp_path / block.file
+    path.parent.mkdir(parents=True)
+    path.write_text(block.text)
+
+    assert machines.compiled(tmp_path, path.stem)["machine"] == path.stem
+
+
+FLOWS = [block for block in pages.files(below="flows/") if not block.file.startswith("flows/machines/")]
+
+
+@pytest.mark.parametrize("block", FLOWS, ids=lambda block: block.name)
 def test_every_flow_on_a_page_loads(block: pages.Block, tmp_path: Path) -> None:
     path = tmp_path / block.file
     path.parent.mkdir(parents=True)

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from tests.support import house
 
 from doflow import load
+from doflow.hooks import machines
 from doflow.light import names
 from doflow.model import Profile, Settings, Step
 from doflow.overlay import DEFAULTS
@@ -80,6 +81,13 @@ def test_a_packaged_flow_fits_the_schema_and_loads(path: Path, tmp_path: Path) -
 
     assert flow.name == path.stem
     assert flow.about, "shown by `doit list`"
+
+
+@pytest.mark.parametrize("path", sorted((house.TOP / "flows" / "machines").glob("*.yaml")), ids=lambda path: path.name)
+def test_a_packaged_machine_fits_the_schema_and_is_proved(path: Path) -> None:
+    Draft202012Validator(read("machine")).validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+    assert machines.file(path)["about"]
 
 
 def test_a_project_without_flows_of_its_own_has_all_the_packaged_ones(tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from bench import hooks
+from tests.support.hooks import Asking
 from tests.support.project import Project
 
 HEAVY = {"yaml", "jsonschema", "git", "gitdb", "rich", "psutil", "argparse", "asyncio", "http", "difflib", "ctypes"}
@@ -65,6 +69,47 @@ def test_a_flow_that_is_known_is_not_parsed_again_when_one_of_its_steps_is_to_be
 
     assert (done.returncode, finished.calls()[0]) == (0, "plan"), done.stdout
     assert tops(modules) & {"yaml", "jsonschema", "rich"} == set()
+
+
+def test_a_hook_imports_next_to_nothing(tmp_path: Path) -> None:
+    asking = Asking(tmp_path)
+    asking.reach("GATHERING")
+    code = MEASURED.format(words=["doflow", "hook", "PreToolUse"], module="doflow.cli")
+    data = json.dumps(asking.payload("PreToolUse")).encode()
+
+    done = subprocess.run(
+        (sys.executable, "-I", "-c", code),
+        input=data,
+        cwd=asking.root,
+        env=asking.env,
+        capture_output=True,
+        check=False,
+    )
+
+    modules = set(done.stderr.decode().splitlines()[-1].split()[1:])
+    ours = {module for module in modules if module.startswith("doflow")}
+    assert ours == {
+        "doflow",
+        "doflow.cli",
+        "doflow.hooks",
+        *(f"doflow.hooks.{name}" for name in ("events", "hook", "rules", "store")),
+    }
+    stock = subprocess.run(
+        (sys.executable, "-I", "-c", "import json, sys; print(*sys.modules)"), capture_output=True, check=True
+    )
+    more = modules - ours - set(stock.stdout.decode().split())
+    assert more <= {"__future__", "atexit", "fcntl", "signal"}, more
+
+
+@pytest.mark.slow
+def test_a_hook_call_costs_at_most_twice_the_smallest_python_that_reads_json() -> None:
+    """With 1000 transitions; p95 at most three times. A busy machine may spoil one measurement, not three."""
+    missed: list[str] = []
+    for _ in range(3):
+        missed = hooks.misses(hooks.measure(25))
+        if not missed:
+            return
+    assert missed == []
 
 
 def _stock() -> set[str]:

@@ -82,7 +82,8 @@ class Asking:
             assert self.doflow("machine", "complete", "--session", self.session).returncode == 0
 
     def folder(self) -> Path:
-        (found,) = self.home.glob(f".claude/state/doflow/*{self.root.name}/{self.session}")
+        key = f"{self.session}%40{self.machine}" if self.machine else self.session
+        (found,) = self.home.glob(f".claude/state/doflow/*{self.root.name}/{key}")
         return found
 
     def state(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import argparse
 
 from doflow.errors import UsageError
 from doflow.hooks import hook as answering
+from doflow.hooks.store import DEFAULT
 
 ABOUT = """\
 What an agent's hooks call: its question as JSON on standard input, the answer as JSON on standard output and by exit code
@@ -17,7 +18,7 @@ EXAMPLES = """\
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("event", metavar="EVENT", help=", ".join(answering.EVENTS))
-    parser.add_argument("--machine", metavar="NAME", help=f"the machine that decides (default: {answering.DEFAULT})")
+    parser.add_argument("--machine", metavar="NAME", help=f"the machine that decides (default: {DEFAULT})")
     parser.add_argument("--state", metavar="DIR", help="where states are kept (default: ~/.claude/state)")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from doflow import commands, project
 from doflow.hooks import install as installing
 from doflow.hooks import machines
-from doflow.hooks.hook import DEFAULT
+from doflow.hooks.store import DEFAULT
 
 ABOUT = """\
 The order of sub-agents, enforced by the hooks of Claude Code or Codex. They are merged into the agent's settings,

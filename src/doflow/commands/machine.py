@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from doflow import commands, project
 from doflow.errors import UsageError
 from doflow.hooks import chart, machines, rules, sessions, store
-from doflow.hooks.hook import DEFAULT
 
 if TYPE_CHECKING:
     from doflow.hooks.rules import Doc, Machine
@@ -82,7 +81,7 @@ def _status(args: argparse.Namespace, root: str) -> int:
             commands.say_json({"sessions": rows})
         elif rows:
             head = ("SESSION", "STATE", "MACHINE", "SINCE", "TRANSITIONS", "AT WORK")
-            names = ("session_id", "state", "machine", "timestamp", "history_count")
+            names = ("session", "state", "machine", "timestamp", "history_count")
             commands.table(
                 [head, *([*(str(row[name]) for name in names), ", ".join(row["active"]) or "-"] for row in rows)]
             )
@@ -93,7 +92,7 @@ def _status(args: argparse.Namespace, root: str) -> int:
     if args.json:
         commands.say_json(row)
         return 0
-    commands.say(f"{row['machine']} is in {row['state']} since {row['timestamp']} (session {row['session_id']})")
+    commands.say(f"{row['machine']} is in {row['state']} since {row['timestamp']} (session {row['session']})")
     commands.say(f"  may run now: {', '.join(row['allowed']) or 'nobody'}")
     commands.say(f"  at work: {', '.join(row['active']) or 'nobody'}; transitions: {row['history_count']}")
     commands.say("  context: " + ", ".join(f"{slot} {len(text)} characters" for slot, text in row["context"].items()))
@@ -111,7 +110,8 @@ def _row(root: str, ident: str) -> dict[str, Any]:
     trouble = rules.usable(found, doc) and str(doc.get("trouble", rules.usable(found, doc)))
     doc = rules.mended(found, {} if trouble else doc, ident, session.project, "")
     return {
-        "machine": found["machine"], "state": doc["state"], "timestamp": doc["timestamp"], "session_id": ident,
+        "machine": found["machine"], "state": doc["state"], "timestamp": doc["timestamp"], "session_id": doc["session_id"],
+        "session": ident,
         "history_count": len(doc["history"]), "active": [one.get("agent", "") for one in doc["doflow"]["active"].values()],
         "allowed": list(found["states"][doc["state"]]["allow"]), "context": doc["context"], "file": session.path,
         "project": session.project, "trouble": trouble,
@@ -225,7 +225,7 @@ def _check(args: argparse.Namespace, root: str) -> int:
     else:
         good = [
             machines.compiled(root, name)
-            for name in ([args.machine] if args.machine else machines.names(root) or [DEFAULT])
+            for name in ([args.machine] if args.machine else machines.names(root) or [store.DEFAULT])
         ]
     if args.json:
         commands.say_json({"good": [found["machine"] for found in good]})

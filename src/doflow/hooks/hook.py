@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 EVENTS = tuple(events.EVENTS)
-DEFAULT = "context-first"
 USAGE = f"doflow hook {{{'|'.join(EVENTS)}}} [--machine NAME] [--state DIR]   with the agent's JSON on standard input"
 LIMIT = 32_000_000
 DEADLINE = 20
@@ -55,7 +54,7 @@ def _answered(event: str, options: dict[str, str], now: float) -> Answer:
     environ = os.environ
     project = store.top(environ.get("CLAUDE_PROJECT_DIR") or _text(payload, "cwd"))
     ident = _text(payload, "session_id") or environ.get("CLAUDE_CODE_SESSION_ID") or "default"
-    with store.Session(options["state"] or store.base(environ), project, ident) as session:
+    with store.Session(options["state"] or store.base(environ), project, ident, options["machine"]) as session:
         machine, warning = _machine(session, project, options["machine"])
         answer = events.answer(Call(event, payload, machine, session, now))
         answer.lines[:0] = [line for line in (trouble, warning) if line]
@@ -171,7 +170,7 @@ def _deadline() -> None:
 
 
 def _options(words: list[str]) -> dict[str, str] | None:
-    options = {"event": "", "machine": DEFAULT, "state": ""}
+    options = {"event": "", "machine": store.DEFAULT, "state": ""}
     rest = list(words)
     while rest:
         word = rest.pop(0)

@@ -138,11 +138,10 @@ def moved(machine: Machine, doc: Doc, why: str, to: str, now: str, reason: str =
         doc["doflow"]["kept"] = {}
 
 
-def expired(machine: Machine, doc: Doc, idle: float) -> bool:
-    """Whether a state is too old to go on from. Never while an agent works, never inside a turn."""
-    limit = machine["expires"]
-    quiet = not doc["doflow"]["active"] and not doc["doflow"]["turn"]
-    return bool(limit and quiet and idle > limit and doc["state"] != machine["start"])
+def lasting(machine: Machine, doc: Doc) -> bool:
+    """Whether a state holds however long nothing happens: an agent works, or a turn is not over, or it need not expire."""
+    own = doc["doflow"]
+    return bool(own["active"] or own["turn"] or not machine["expires"] or doc["state"] == machine["start"])
 
 
 def short(value: object) -> str:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from doflow.errors import UsageError
 from doflow.hooks import events, machines, rules, store
-from doflow.hooks.hook import DEFAULT
 
 if TYPE_CHECKING:
     from doflow.hooks.rules import Doc, Machine
 
 
 def known(root: str, environ: Mapping[str, str]) -> list[str]:
-    """The ids of a project's sessions, the one that changed last at the end."""
+    """The keys of a project's sessions, the one that changed last at the end: its id, and @ the machine if it is another."""
     home = store.Session(store.base(environ), store.top(root), "").home
     return [_ident(folder) for folder in store.sessions(home)]
 
@@ -48,7 +47,7 @@ def read(session: store.Session) -> Doc:
 def machine_of(root: str, doc: Doc) -> Machine:
     own = doc.get("doflow")
     name = own.get("machine") if isinstance(own, dict) else None
-    return machines.compiled(root, name if isinstance(name, str) else DEFAULT)
+    return machines.compiled(root, name if isinstance(name, str) else store.DEFAULT)
 
 
 def change(session: store.Session, machine: Machine, deed: Callable[[Doc, str], str]) -> str:

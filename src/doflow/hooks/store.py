@@ -1,4 +1,4 @@
-"""Where a machine's state is kept: one folder per project and session, private, one writer at a time.
+"""Where a machine's state is kept: one folder per project and session (and machine), private, one writer at a time.
 
     ~/.claude/state/pipeline-state.json                             a link to the session that began last
     ~/.claude/state/doflow/PROJECT/SESSION/pipeline-state.json      the state document, and its .backup
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+DEFAULT = "context-first"
 STATE = "pipeline-state.json"
 BACKUP = "pipeline-state.json.backup"
 JOURNAL = "journal.log"
@@ -61,12 +62,13 @@ def named(text: str) -> str:
 class Session:
     """The folder of one session, open for one writer: `with Session(...) as session:`."""
 
-    def __init__(self, folder: str, project: str, ident: str) -> None:
+    def __init__(self, folder: str, project: str, ident: str, machine: str = "") -> None:
         self.base = folder
         self.project = project
         self.ident = ident
+        self.key = ident if machine in ("", DEFAULT) else f"{ident}@{machine}"
         self.home = os.path.join(folder, "doflow", named(project))
-        self.folder = os.path.join(self.home, named(ident))
+        self.folder = os.path.join(self.home, named(self.key))
         self.path = os.path.join(self.folder, STATE)
         self._lock = -1
 
