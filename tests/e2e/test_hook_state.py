@@ -29,7 +29,6 @@ def test_two_sessions_and_two_projects_do_not_touch_each_other(tmp_path: Path) -
     assert sorted(json.loads(path.read_text())["state"] for path in files) == ["GATHERING", "IDLE", "IDLE"]
 
 
-@pytest.mark.always
 def test_two_machines_watch_one_session_without_touching_each_other(tmp_path: Path) -> None:
     asking, other = short(tmp_path, "0"), Asking(tmp_path)
     other.reach("GATHERING")
@@ -41,7 +40,6 @@ def test_two_machines_watch_one_session_without_touching_each_other(tmp_path: Pa
     assert {row["session_id"] for row in rows} == {"s1"}
 
 
-@pytest.mark.always
 def test_a_session_that_begins_does_not_wipe_one_that_works_nor_itself(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     asking.reach("REFINING")
@@ -55,7 +53,6 @@ def test_a_session_that_begins_does_not_wipe_one_that_works_nor_itself(tmp_path:
     assert asking.state()["state"] == "IDLE", "the agent knows nothing any more"
 
 
-@pytest.mark.always
 def test_doubled_unknown_and_missing_stops_change_nothing_they_must_not(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     asking.ask("SessionStart")
@@ -79,7 +76,6 @@ def test_doubled_unknown_and_missing_stops_change_nothing_they_must_not(tmp_path
     assert asking.may("context-refiner").returncode == 0, "nothing is stuck"
 
 
-@pytest.mark.always
 def test_agents_side_by_side_are_counted_by_their_ids(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     for ident in ("a1", "a2", "a3"):
@@ -96,7 +92,6 @@ def test_agents_side_by_side_are_counted_by_their_ids(tmp_path: Path) -> None:
     assert doc["context"]["gathered"] == "two\n\none", "what each of them found is kept"
 
 
-@pytest.mark.always
 def test_an_agent_is_known_by_its_start_or_by_the_environment_when_its_stop_does_not_name_it(tmp_path: Path) -> None:
     """R3.36, R3.37, R3.43: as older versions tell it, and words that are no JSON."""
     asking = Asking(tmp_path)
@@ -114,7 +109,6 @@ def test_an_agent_is_known_by_its_start_or_by_the_environment_when_its_stop_does
     assert (asking.state()["state"], asking.state()["context"]["orchestration"]) == ("EXECUTING", "the plan")
 
 
-@pytest.mark.always
 def test_the_end_of_a_tool_call_stands_in_for_a_stop_that_is_missing(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     asking.start("context-gatherer", "a1")
@@ -147,7 +141,6 @@ def test_a_state_that_cannot_be_read_is_idle_and_the_old_file_is_kept(content: b
     assert asking.may("context-gatherer").returncode == 0
 
 
-@pytest.mark.always
 def test_parts_of_a_state_that_have_a_wrong_form_are_left_out(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     asking.reach("GATHERING")
@@ -161,7 +154,6 @@ def test_parts_of_a_state_that_have_a_wrong_form_are_left_out(tmp_path: Path) ->
     assert [entry["agent"] for entry in found["history"]] == ["context-refiner"]
 
 
-@pytest.mark.always
 def test_nobody_else_can_read_the_state(tmp_path: Path) -> None:
     """R3.51, R3.54: files 0600, folders 0700, whatever the umask; nothing temporary is left."""
     asking = Asking(tmp_path)
@@ -178,7 +170,6 @@ def test_nobody_else_can_read_the_state(tmp_path: Path) -> None:
     assert not [path for path in modes if ".tmp." in path.name]
 
 
-@pytest.mark.always
 def test_the_well_known_name_leads_to_the_session_that_began_last_and_takes_no_foreign_file_s_place(
     tmp_path: Path,
 ) -> None:
@@ -220,7 +211,6 @@ def short(tmp_path: Path, expires: str) -> Asking:
     return asking
 
 
-@pytest.mark.always
 def test_a_state_expires_between_turns_and_never_under_a_working_agent(tmp_path: Path) -> None:
     """R3.80."""
     asking = short(tmp_path, "1s")
@@ -243,7 +233,6 @@ def test_a_state_expires_between_turns_and_never_under_a_working_agent(tmp_path:
     assert asking.state()["history"][-1]["agent"] == "expired"
 
 
-@pytest.mark.always
 def test_history_and_context_are_bounded_as_the_machine_says(tmp_path: Path) -> None:
     """R3.65, R3.68."""
     asking = short(tmp_path, "0")
@@ -256,7 +245,6 @@ def test_history_and_context_are_bounded_as_the_machine_says(tmp_path: Path) -> 
     assert len(doc["context"]["words"]) <= 20
 
 
-@pytest.mark.always
 def test_a_machine_s_file_counts_from_the_next_hook_on_and_a_broken_one_does_not_open_the_gate(tmp_path: Path) -> None:
     """R3.66, R3.81."""
     asking = short(tmp_path, "0")
@@ -272,7 +260,6 @@ def test_a_machine_s_file_counts_from_the_next_hook_on_and_a_broken_one_does_not
     assert asking.may("three").returncode == 0
 
 
-@pytest.mark.always
 def test_trouble_with_the_disk_lets_the_call_pass_loudly(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     (asking.home / ".claude").write_text("a file in the folder's place")
@@ -282,7 +269,6 @@ def test_trouble_with_the_disk_lets_the_call_pass_loudly(tmp_path: Path) -> None
     assert (done.returncode, b"LETS IT PASS" in done.stderr) == (0, True)
 
 
-@pytest.mark.always
 def test_a_question_that_never_ends_is_given_up_before_the_agent_gives_us_up(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     code = "import sys; sys.path.insert(0, sys.argv[1]); from doflow.hooks import hook; hook.DEADLINE = 0.5"

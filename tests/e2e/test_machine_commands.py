@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from tests.support.hooks import Asking
 
-pytestmark = pytest.mark.always
-
 
 def told(asking: Asking, *words: str) -> dict:
     done = asking.doflow("machine", *words, "--json")

@@ -42,7 +42,6 @@ def test_the_legal_order_runs_through_and_the_step_is_done(project: Project, age
     assert project.tree().keys().isdisjoint({".claude/settings.json", ".claude/settings.local.json"})
 
 
-@pytest.mark.always
 def test_an_agent_that_is_refused_and_respects_it_does_not_fail_the_step(project: Project, agents: SubAgents) -> None:
     agents.calls("bash-expert", "Explore", *ORDER, "bash-expert")
 
@@ -75,7 +74,6 @@ def test_a_sub_agent_that_ran_out_of_order_fails_the_step(
     assert not (project.run_dir() / "report.md").exists(), "what it made does not count"
 
 
-@pytest.mark.always
 def test_hooks_that_were_never_asked_fail_the_step_also_when_no_sub_agent_ran(
     project: Project, agents: SubAgents
 ) -> None:
@@ -87,7 +85,6 @@ def test_hooks_that_were_never_asked_fail_the_step_also_when_no_sub_agent_ran(
     assert "its hooks were never asked" in done.stdout
 
 
-@pytest.mark.always
 def test_a_state_that_the_agent_changed_itself_does_not_help_it(project: Project, agents: SubAgents) -> None:
     """The state says EXECUTING, so the hook allows it; what really ran, played again, says otherwise."""
     agents.calls("context-gatherer", "bash-expert")
@@ -109,7 +106,6 @@ def hand_over(number, word):
 """
 
 
-@pytest.mark.always
 @pytest.mark.parametrize(
     ("machine", "settings", "words"),
     [
@@ -132,3 +128,17 @@ def test_what_cannot_be_enforced_is_refused_before_anything_is_written(
 
     assert (done.returncode, project.runs()) == (1, [])
     assert words in done.stdout + done.stderr
+
+
+def test_validate_names_what_is_wrong_with_a_machine_and_who_asks_for_one_that_is_not_there(project: Project) -> None:
+    project.flow("ordered", FLOW % "nothing")
+    project.write("flows/machines/Odd.yaml", "machine: Odd\nstates: {A: {}}\n")
+    project.write("flows/machines/broken.yaml", "machine: broken\nstates:\n  A: {allow: [x]}\n  B: {}\n")
+
+    done = project.doflow("validate")
+
+    assert done.returncode == 1
+    assert "flows/machines/broken.yaml:4:6: no sequence of allowed calls reaches B" in done.stdout
+    assert "flows/ordered.yaml:5:3: there is no machine 'nothing'" in done.stdout
+    assert "flows/machines/Odd.yaml:1:1: 'Odd' is not a name" in done.stdout
+    assert "flows/machines/broken.yaml" not in project.doflow("validate", "tiny").stdout

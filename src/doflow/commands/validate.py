@@ -10,12 +10,13 @@ from doflow import load, plan, project, settings
 from doflow.agents import registry
 from doflow.commands import say, say_json
 from doflow.errors import FlowError, Problem, UsageError
-from doflow.model import Flow, Settings
+from doflow.hooks import machines
+from doflow.model import Flow, Origin, Settings
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-ABOUT = "Check doflow.yaml and every flow, the project's own and the packaged ones. Exit 1 if anything is wrong."
+ABOUT = "Check doflow.yaml, every flow and every machine, the project's own and the packaged ones. Exit 1 if anything is wrong."
 EXAMPLES = """\
   doflow validate                     everything
   doflow validate feature             one flow
@@ -35,6 +36,7 @@ def validate(args: Namespace) -> int:
     for flow in flows:
         plan.build(flow, chosen)
         problems += _agents(flow, chosen)
+    problems += _machines(root, flows, not args.what)
     problems = list({str(problem): problem for problem in problems}.values())
     if args.json:
         found = [{name: getattr(problem, name) for name in Problem.__slots__} for problem in problems]
@@ -99,6 +101,21 @@ def _agents(flow: Flow, chosen: Settings) -> list[Problem]:
         for step in flow.steps
         if step.agent and step.agent not in names and step.agent not in registry.KNOWN
     ]  # fmt: skip
+
+
+def _machines(root: Path, flows: list[Flow], every: bool) -> list[Problem]:
+    """The machines that steps name, or all there are: each is read and proved."""
+    problems: list[Problem] = []
+    users = {step.machine: step for flow in flows for step in flow.steps if step.machine}
+    for name in {*users, *(machines.names(root) if every else ())}:
+        try:
+            machines.compiled(root, name)
+        except FlowError as error:
+            problems += error.problems
+        except UsageError as error:
+            at = users[name].origin if name in users else Origin(f"flows/machines/{name}.yaml", 1, 1)
+            problems.append(Problem(at.file, at.line, at.column, error.message, error.hint))
+    return problems
 
 
 def _plain(flow: Flow) -> dict[str, object]:
