@@ -269,6 +269,24 @@ def test_trouble_with_the_disk_lets_the_call_pass_loudly(tmp_path: Path) -> None
     assert (done.returncode, b"LETS IT PASS" in done.stderr) == (0, True)
 
 
+def test_a_state_that_cannot_be_written_changes_no_answer(tmp_path: Path) -> None:
+    """A folder in the file's place: nothing can be read or written there. It is the first state, and Explore is not let in."""
+    asking = Asking(tmp_path)
+    asking.reach("GATHERING")
+    path = asking.folder() / "pipeline-state.json"
+    path.unlink()
+    for name in (path, path.with_name("pipeline-state.json.broken")):
+        (name / "full").mkdir(parents=True)
+    (asking.folder() / "journal.log").unlink()
+    (asking.folder() / "journal.log").mkdir()
+
+    done = asking.may("Explore")
+
+    assert done.returncode == 2
+    assert b"cannot be written" in done.stderr and b"the journal cannot be written" in done.stderr
+    assert asking.may("context-gatherer").returncode == 0
+
+
 def test_a_question_that_never_ends_is_given_up_before_the_agent_gives_us_up(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     code = "import sys; sys.path.insert(0, sys.argv[1]); from doflow.hooks import hook; hook.DEADLINE = 0.5"

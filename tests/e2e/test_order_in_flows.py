@@ -85,6 +85,19 @@ def test_hooks_that_were_never_asked_fail_the_step_also_when_no_sub_agent_ran(
     assert "its hooks were never asked" in done.stdout
 
 
+def test_settings_of_the_profile_that_would_switch_the_hooks_off_are_refused(
+    project: Project, agents: SubAgents
+) -> None:
+    text = project.read("doflow.yaml").replace("use: claude,", 'use: claude, args: ["--settings", "{}"],')
+    project.write("doflow.yaml", text)
+    project.commit("Settings of my own")
+
+    done = project.doit("ordered", "--goal=a door")
+
+    assert (done.returncode, agents.argv()) == (1, [])
+    assert "doflow passes by --settings itself" in done.stdout + done.stderr
+
+
 def test_a_state_that_the_agent_changed_itself_does_not_help_it(project: Project, agents: SubAgents) -> None:
     """The state says EXECUTING, so the hook allows it; what really ran, played again, says otherwise."""
     agents.calls("context-gatherer", "bash-expert")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Mapping
 from doflow.agents import endings, resets, stream
 from doflow.agents.endings import Answer, Program
 from doflow.agents.stream import Record
+from doflow.errors import UsageError
 from doflow.hooks import settings
 from doflow.model import Ask, Command, Outcome, Result, Usage
 
@@ -58,12 +59,22 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
     words += ("--model", ask.model) if ask.model else ()
     words += ("--resume", ask.resume) if ask.resume else ()
     words += settings.for_claude(ask.hooks)
+    _refuse_settings(ask)
     return endings.command(PROGRAM, ask, environ, words)
 
 
 def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
     kinds = (*_KINDS, "user") if ask.hooks else _KINDS
     return endings.outcome(PROGRAM, ask, result, _answer(stream.records(result, text, kinds)))
+
+
+def _refuse_settings(ask: Ask) -> None:
+    """Of two `--settings` the last one counts alone: a profile's own would switch our hooks off."""
+    if ask.hooks and any(word == "--settings" or word.startswith("--settings=") for word in ask.profile.args):
+        raise UsageError(
+            f"agents.{ask.profile.name}.args: '--settings': {ask.step} needs hooks, which doflow passes by --settings itself",
+            "put those settings into .claude/settings.json or .claude/settings.local.json instead",
+        )
 
 
 def _permissions(ask: Ask) -> tuple[str, ...]:

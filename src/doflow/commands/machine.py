@@ -163,6 +163,7 @@ def _reset(args: argparse.Namespace, root: str) -> int:
         before = doc["state"]
         sessions.back_up(session)
         rules.moved(found, doc, "reset", found["start"], now, args.reason)
+        doc["doflow"]["active"] = {}
         return f"reset: {before} -> {found['start']} ({args.reason})"
 
     return _changed(args, session, sessions.change(session, found, deed), found["start"])

@@ -65,7 +65,7 @@ def answer(call: Call) -> Answer:
     changed = EVENTS[call.event](call, doc, told)
     told.facts["to"] = doc["state"]
     if changed or not known:
-        call.session.write(doc)
+        _write(call, doc, told)
     if not known:
         call.session.show()
     return told
@@ -92,6 +92,16 @@ def _read(call: Call, told: Answer) -> tuple[rules.Doc, bool]:
         session.aside()
         return rules.fresh(machine, session.ident, session.project, now), False
     return rules.mended(machine, found, session.ident, session.project, now), True
+
+
+def _write(call: Call, doc: rules.Doc, told: Answer) -> None:
+    """A disk that takes nothing is no reason to answer otherwise; what it did not take is said."""
+    try:
+        call.session.write(doc)
+    except OSError as error:
+        told.log(
+            f"ERROR: {call.session.path} cannot be written ({error}): the state on the disk is older than what happened"
+        )
 
 
 def _session_start(call: Call, doc: rules.Doc, told: Answer) -> bool:
@@ -131,7 +141,7 @@ def _before(call: Call, doc: rules.Doc, told: Answer) -> bool:
         told.log("PreToolUse: ERROR: the call names no sub-agent (tool_input.subagent_type): doflow LETS IT PASS")
         told.said = {"continue": True, "systemMessage": told.lines[-1]}
         return changed
-    told.facts |= {"agent": agent, "by": call.text("agent_id"), "use": call.text("tool_use_id")}
+    told.facts |= {"agent": agent, "by": call.text("agent_id"), "use": call.text("tool_use_id"), "state": doc["state"]}
     why = rules.refusal(call.machine, doc["state"], agent)
     told.facts["decision"] = "block" if why else "allow"
     told.block = bool(why)

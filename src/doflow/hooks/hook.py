@@ -58,9 +58,7 @@ def _answered(event: str, options: dict[str, str], now: float) -> Answer:
         machine, warning = _machine(session, project, options["machine"])
         answer = events.answer(Call(event, payload, machine, session, now))
         answer.lines[:0] = [line for line in (trouble, warning) if line]
-        for line in answer.lines[:-1]:
-            _note(session, now, line, {})
-        _note(session, now, answer.lines[-1] if answer.lines else event, answer.facts)
+        _note(session, now, event, answer)
     return answer
 
 
@@ -130,11 +128,17 @@ def _sign(path: str) -> list[int] | None:
     return [found.st_mtime_ns, found.st_size]
 
 
-def _note(session: store.Session, now: float, line: str, facts: dict[str, Any]) -> None:
-    """Into the journal: the words, and after a tab the same for programs."""
+def _note(session: store.Session, now: float, event: str, answer: Answer) -> None:
+    """Into the journal: the words, and after the tab of the last line the same for programs."""
     import json
 
-    session.note(f"{_line(now, line)}\t{json.dumps({'t': round(now, 3), **facts})}")
+    facts = json.dumps({"t": round(now, 3), **answer.facts})
+    lines = [f"{_line(now, line)}\t{{}}" for line in answer.lines[:-1]]
+    lines.append(f"{_line(now, answer.lines[-1] if answer.lines else event)}\t{facts}")
+    try:
+        session.note("\n".join(lines))
+    except OSError as error:
+        answer.log(f"ERROR: the journal cannot be written: {error}")
 
 
 def _line(now: float, text: str) -> str:
