@@ -275,7 +275,7 @@ class Hook:
     event: str
     command: str
     matcher: str = ""
-    timeout: int = 30
+    timeout: int = 60
     closed: bool = False
 
 

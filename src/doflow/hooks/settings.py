@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from doflow.model import Hook
 
-TIMEOUT = 30
+TIMEOUT = 60
 #: what every reason that reaches a model from one of our hooks holds; a refusal without it is somebody else's
 MARK = "[doflow-hook]"
 _MATCHERS = {"claude": "Task|Agent", "codex": "spawn_agent"}
