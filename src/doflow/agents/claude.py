@@ -41,7 +41,9 @@ PROGRAM = Program(
         *("-r", "--resume", "-c", "--continue", "--session-id", "--fork-session"),
         *("--bg", "--background", "--no-session-persistence", "-w", "--worktree"),
     ),
-    asks=(("--help", "-p --output-format --verbose --tools --allowedTools --permission-mode --model --resume"),),
+    asks=(
+        ("--help", "-p --output-format --verbose --tools --allowedTools --permission-mode --model --resume --settings"),
+    ),
     signs=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_*"),
     status=("auth", "status"),
     counts="usd",

@@ -29,7 +29,10 @@ PROGRAM = Program(
         *("--dangerously-bypass-approvals-and-sandbox", "--yolo", "--skip-git-repo-check", "-C", "--cd", "--worktree"),
         *("--last", "--ephemeral", "-o", "--output-last-message", "sandbox_mode", "approval_policy", "-"),
     ),
-    asks=(("exec --help", "resume --json --skip-git-repo-check -s -c -m"), ("exec resume --help", "-")),
+    asks=(
+        ("exec --help", "resume --json --skip-git-repo-check -s -c -m --dangerously-bypass-hook-trust"),
+        ("exec resume --help", "-"),
+    ),
     signs=("OPENAI_API_KEY", "CODEX_API_KEY"),
     status=("login", "status"),
     counts="tokens",

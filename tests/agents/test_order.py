@@ -15,7 +15,7 @@ from tests.support.hooks import ORDER
 from tests.support.model import Heard, Model, Say, Together, Tool, Write, play
 from tests.support.project import Project
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 TASK = "TASK FOR A SUB-AGENT"
 
