@@ -1,0 +1,93 @@
+"""Do statuses move as the table says, durably, one writer at a time, and does the file keep its looks?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from doflow.dot import checkpoint, graph, moves, reading
+from doflow.dot.model import COLOURS, MOVES, STATUSES
+
+TEXT = """// the graph of a test
+digraph "PRD-1" {
+    start [shape=Mdiamond];
+    impl [shape=box, acceptance="it works"]; // by hand
+    gate [shape=hexagon];
+    decide [shape=diamond];
+    exit [shape=Msquare];
+    start -> impl -> gate -> decide;
+    decide -> exit [condition="pass"];
+    decide -> impl [condition="fail"];   /* the way back */
+}
+"""
+
+
+@pytest.fixture
+def dot(tmp_path: Path) -> Path:
+    path = tmp_path / "p.dot"
+    path.write_text(TEXT)
+    return path
+
+
+def walk(dot: Path, *names: str) -> None:
+    for name in names:
+        moves.transition(dot, name, "active")
+        moves.transition(dot, name, "validated")
+
+
+def ready(dot: Path) -> list[str]:
+    return [node.id for node in graph.ready(reading.read(dot))]
+
+
+@pytest.mark.parametrize(("start", "to"), [(start, to) for start in STATUSES for to in STATUSES if start != to])
+def test_only_the_moves_of_the_table_are_allowed(dot: Path, start: str, to: str) -> None:
+    text = TEXT.replace("acceptance=", f'status="{start}", acceptance=')
+    dot.write_text(text)
+    if to in MOVES[start]:
+        assert moves.transition(dot, "impl", to).node("impl").status == to
+    else:
+        with pytest.raises(moves.Refused, match=f"impl is {start} and cannot become {to}") as refused:
+            moves.transition(dot, "impl", to)
+        assert refused.value.hint
+        assert dot.read_text() == text
+        assert not Path(moves.log(dot)).exists()
+
+
+def test_a_move_changes_status_and_colour_and_nothing_else(dot: Path) -> None:
+    moves.transition(dot, "impl", "active")
+
+    new = f'acceptance="it works", status="active", fillcolor="{COLOURS["active"]}", style="filled"'
+    assert dot.read_text() == TEXT.replace('acceptance="it works"', new)
+
+
+def test_a_graph_with_a_retry_edge_starts_loops_and_ends(dot: Path) -> None:
+    assert ready(dot) == ["start"]
+    walk(dot, "start", "impl", "gate")
+    assert ready(dot) == ["decide"]
+    moves.transition(dot, "decide", "active")
+    moves.transition(dot, "decide", "failed")
+    assert ready(dot) == []
+
+    moves.requeue(dot, "decide", note="tests fail")
+
+    assert ready(dot) == ["impl"]
+    walk(dot, "impl", "gate", "decide")
+    assert ready(dot) == ["exit"]
+    walk(dot, "exit")
+    assert ready(dot) == []
+
+
+def test_every_move_is_a_line_of_the_log_and_a_checkpoint(dot: Path) -> None:
+    walk(dot, "start")
+
+    lines = [json.loads(line) for line in Path(moves.log(dot)).read_text().splitlines()]
+    saved = json.loads(Path(checkpoint.place(dot)).read_text())
+    assert [(line["node"], line["from"], line["to"]) for line in lines] == [
+        ("start", "pending", "active"),
+        ("start", "active", "validated"),
+    ]
+    assert saved["version"] == "1.0.0"
+    assert {node["id"]: node["status"] for node in saved["nodes"]}["start"] == "validated"
+    assert saved["content_hash"] == moves.digest(dot.read_text()) == lines[-1]["after"]
