@@ -20,7 +20,7 @@ def complete(world: World, begun: bool) -> None:
         for step in world.flow.steps:  # over no items at all, or killed right after the last of them
             if step.id in world.order() and step.id not in book.steps:
                 _complete(world, step)
-    loose = sorted(name for name in book.loose if name in book.steps)
+    loose = sorted(name for name in book.loose if name in book.steps) or sorted(world.own)[:1]
     if loose and world.head.branch == world.run.branch:
         names = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
         try:

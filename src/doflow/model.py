@@ -261,6 +261,7 @@ class Settings:
     branch: str = "new"
     commit_artifacts: bool = True
     verify: bool = False
+    pipelines: tuple[tuple[str, str], ...] = ()
     layout: str = "specs"
     origins: tuple[tuple[str, str, str], ...] = ()
 

@@ -32,6 +32,7 @@ DEFAULTS: dict[str, Any] = {
     "notify": {"command": []},
     "protect": [],
     "git": {"branch": "new", "commit_artifacts": True, "verify": False},
+    "pipelines": {},
     "layout": "specs",
 }
 

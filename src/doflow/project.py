@@ -193,6 +193,7 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> t
         broken["doflow.yaml"] = str(error)
     found = load.catalogue(root, chosen.command_variant, only)
     broken |= {name: str(error) for name, error in found.broken.items()}
+    dots = _pipelines(root, chosen, found.flows, broken) if chosen.pipelines else ()
     flows = {name: subflow.inline(flow, found.flows) for name, flow in found.flows.items()}
     plans = {name: plan.build(flow, chosen) for name, flow in flows.items()}
     values = {
@@ -203,9 +204,23 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> t
             name: [(p.name, p.about, p.required, p.default) for p in flow.params] for name, flow in found.flows.items()
         },
         "broken": broken,
-        "sources": [*found.sources, *settings.sources(root)],
+        "sources": [*found.sources, *settings.sources(root), *dots],
     }
     return values, {"settings": chosen, "flows": flows, "plans": plans}
+
+
+def _pipelines(root: Path, chosen: Any, flows: dict[str, Any], broken: dict[str, str]) -> list[str]:
+    """The DOT pipelines that the settings name, added to the flows; gives their files."""
+    from doflow.dot import catalogue
+    from doflow.errors import FlowError
+
+    for name, made in catalogue.flows(root, chosen.pipelines, {*flows, *broken}):
+        if isinstance(made, FlowError):
+            broken[name] = str(made)
+            flows.pop(name, None)
+        else:
+            flows[name] = made
+    return [str(root / path.lstrip("/")) for _, path in chosen.pipelines]
 
 
 def _sign(name: str) -> tuple[int, int, int, int] | None:

@@ -73,6 +73,7 @@ class Work:
         self.turn = Turn()
         self.begun = False
         self.whole = False
+        self.echo: Any = None  # writes the statuses of a DOT pipeline back into its file
         self.ends: dict[str, Mapping[str, Any]] = {}
 
 
@@ -118,6 +119,8 @@ class Session:
         for work in self.works.values():
             if work.world.run.name == entry["run"]:
                 work.projection.hear(entry)
+                if work.echo is not None:
+                    work.echo.hear(entry)
                 work.ends[entry["event"]] = entry
         self.view.hear(entry)
 
@@ -210,6 +213,8 @@ class Session:
         from doflow import closing
 
         status = {0: "completed" if work.whole else "active", 2: "paused", 3: "rate-limited"}.get(self.code, "failed")
+        if work.echo is not None:
+            work.echo.write(status)
         if status == "completed":
             project.prepare(self.root)
             closing.complete(work.world, work.begun)

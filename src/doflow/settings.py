@@ -77,6 +77,8 @@ def _senseless(book: Book) -> Iterator[Problem]:
             yield book.problem(
                 ("gates", gate), f"{gate!r} is not a gate", "write after- and the step: `after-plan: true`"
             )
+    if book.value["pipelines"]:
+        yield from _bad_pipelines(book)
     for glob in _listed(book.value["protect"]):
         try:
             notation.pattern(glob)
@@ -103,6 +105,23 @@ def _bad_profile(book: Book, name: str, profile: Mapping[str, Any], agents: Mapp
     elif other == name:
         message = f"the agents fall back on each other: {' -> '.join((*seen, name))}"
         yield book.problem((*at, "fallback"), message, "let the last one have no fallback")
+
+
+def _bad_pipelines(book: Book) -> Iterator[Problem]:
+    from doflow.flows import DOIT_COMMANDS
+
+    for name, path in book.value["pipelines"].items():
+        at = ("pipelines", name)
+        if not _is_name(name):
+            yield book.problem(at, f"the pipeline's name {name!r} is not a name", "use a-z, 0-9, - and _")
+        elif name in DOIT_COMMANDS:
+            yield book.problem(at, f"the pipeline's name {name!r} is a command of doit", "choose another name")
+        try:
+            notation.artifact(path)
+        except notation.Bad as bad:
+            yield book.problem(at, bad.message, bad.hint)
+        if not path.endswith((".dot", ".gv")):
+            yield book.problem(at, f"{path} is no DOT file", "name a file that ends in .dot")
 
 
 def _is_name(text: str) -> bool:
@@ -137,6 +156,7 @@ def _settings(book: Book) -> Settings:
         branch=git["branch"],
         commit_artifacts=git["commit_artifacts"],
         verify=git["verify"],
+        pipelines=tuple(value["pipelines"].items()),
         layout=value["layout"],
         origins=tuple((".".join(path), _shown(leaf), book.said(path)) for path, leaf in _leaves(value)),
     )

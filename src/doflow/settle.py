@@ -147,7 +147,7 @@ def _commit(world: World, paths: tuple[str, ...], message: str, where: Mapping[s
             f"the branch was switched from {world.run.branch} to {now or 'a detached HEAD'} while {world.run.name} ran",
             f"git switch {world.run.branch}",
         )
-    return commits.commit(world.git, [f"{world.prefix}{path}" for path in paths], message, ready)
+    return commits.commit(world.git, [f"{world.prefix}{path}" for path in (*paths, *world.own)], message, ready)
 
 
 def _forget(job: Job, world: World) -> None:

@@ -63,6 +63,7 @@ class World:
     _shell: dict[str, str] = field(default_factory=dict)
     _place: keys.Place | None = None
     lock_digest: str = ""
+    own: dict[str, str] = field(default_factory=dict)
     _base: str | None = None
     _params: tuple[Run, Flow, Mapping[str, str]] | None = None
     _logs: str = ""

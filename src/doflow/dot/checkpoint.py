@@ -38,7 +38,7 @@ def plain(pipeline: Pipeline, content_hash: str) -> dict[str, Any]:
     return {
         "version": VERSION,
         "created_at": ledger.now(),
-        "source_file": os.path.abspath(pipeline.path),
+        "source_file": os.path.basename(pipeline.path),
         "graph_name": pipeline.name,
         "graph_attrs": dict(pipeline.attributes),
         "defaults": dict(pipeline.defaults),

@@ -17,6 +17,7 @@ from doflow.dot.model import (
     MAX_RETRIES,
     PENDING,
     START,
+    TERMINAL,
     VALIDATED,
     Edge,
     Node,
@@ -190,7 +191,11 @@ class _Open:
         return not _idle(name, self._repairs, self._pipeline)
 
     def _met(self, edge: Edge) -> bool:
-        return self._nodes[edge.start].status == _MET.get(edge.condition, VALIDATED)
+        """A diamond decides on what came before it, however that ended; all else waits for what is validated."""
+        status = self._nodes[edge.start].status
+        if self._nodes[edge.to].handler == CONDITION and not edge.condition:
+            return status in TERMINAL
+        return status == _MET.get(edge.condition, VALIDATED)
 
     def _edge_dead(self, edge: Edge, way: tuple[str, ...]) -> bool:
         """Its diamond has decided otherwise, or what it leaves will never run."""

@@ -8,6 +8,7 @@ PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED = "pending", "active", "impl_c
 STATUSES = (PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED)
 TERMINAL = (VALIDATED, FAILED)
 CONDITIONS = ("pass", "fail", "partial")
+_SAME = {"outcome=success": "pass", "outcome=fail": "fail", "outcome=partial_success": "partial"}
 
 #: what may follow a status; a taken retry edge (`moves.requeue`) alone leads back to pending
 MOVES = {
@@ -108,9 +109,9 @@ class Edge:
     @property
     def condition(self) -> str:
         """pass, fail, partial, or whatever else its `condition` says; a label that is one of the three counts too."""
-        said = self.get("condition").strip().lower()
+        said = self.get("condition").strip().lower().replace(" ", "")
         label = self.get("label").strip().lower()
-        return said or (label if label in CONDITIONS else "")
+        return _SAME.get(said, said) or (label if label in CONDITIONS else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from doflow.dot.model import ACTIVE, COLOURS, CONDITION, EXIT, FAILED, MOVES, PE
 from doflow.errors import DoflowError, LockHeld
 
 PATIENCE = 20.0
+Move = tuple[str, str, Mapping[str, str], str]  # node, status, more attributes, why
 
 
 class Refused(DoflowError):
@@ -44,7 +45,7 @@ def transition(
         if found.status == status and not expect:
             return pipeline
         _allowed(pipeline, found, status)
-        return _move(pipeline, found, status, by, note, {})
+        return _carry(pipeline, [(node, status, {}, note)], by)
 
 
 def requeue(path: str | os.PathLike[str], diamond: str, *, by: str = "", note: str = "") -> Pipeline:
@@ -64,23 +65,38 @@ def requeue(path: str | os.PathLike[str], diamond: str, *, by: str = "", note: s
         if used >= most:
             hint = f"mend it by hand, or raise max_retries: doflow dot node modify {path} {diamond} --set max_retries=…"
             raise Refused(f"{path}: {diamond} has sent the work back {used} times, and no more is allowed", hint)
-        for name in names:
-            one = editing.the(pipeline, name)
-            more = {"retry_count": str(used + 1)} if name == diamond else {}
-            if one.status != PENDING or more:
-                pipeline = _move(pipeline, one, PENDING, by, note or f"retry {used + 1} of {most}", more)
-        return pipeline
+        note = note or f"retry {used + 1} of {most}"
+        return _carry(pipeline, [_back(pipeline, name, used + 1 if name == diamond else 0, note) for name in names], by)
 
 
 def restart(path: str | os.PathLike[str], *, by: str = "", note: str = "") -> Pipeline:
     """All nodes pending, nothing sent back yet: the pipeline begins anew."""
     with locked(path) as text:
         pipeline = _mended(text, str(path))
-        for node in pipeline.nodes:
-            more = {"retry_count": "0"} if graph.retries(node) else {}
-            if node.status != PENDING or more:
-                pipeline = _move(pipeline, editing.the(pipeline, node.id), PENDING, by, note or "restart", more)
-        return pipeline
+        moved = [_back(pipeline, node.id, 0, note or "restart") for node in pipeline.nodes]
+        return _carry(pipeline, moved, by)
+
+
+def follow(
+    path: str | os.PathLike[str], wanted: Mapping[str, tuple[str, int]], *, by: str = "", note: str = ""
+) -> Pipeline:
+    """Bring nodes to the status and the count of retries that a run has for them, each by the moves of the table.
+
+    Where the table knows no way (what was validated is done again) the node becomes pending first.
+    """
+    with locked(path) as text:
+        pipeline = _mended(text, str(path))
+        moved: list[Move] = []
+        for name, (status, count) in wanted.items():
+            node = editing.the(pipeline, name)
+            if graph.retries(node) != count:
+                failed = _way(node.status, FAILED) if count > graph.retries(node) and node.status == ACTIVE else ()
+                moved += [(name, one, {}, note) for one in failed]
+                moved.append((name, PENDING, {"retry_count": str(count)}, note))
+                moved += [(name, one, {}, note) for one in _way(PENDING, status)]
+            else:
+                moved += [(name, one, {}, note) for one in _way(node.status, status)]
+        return _carry(pipeline, moved, by)
 
 
 def change(path: str | os.PathLike[str], how: Callable[[Pipeline], Pipeline]) -> Pipeline:
@@ -152,16 +168,36 @@ def _allowed(pipeline: Pipeline, node: Node, status: str) -> None:
         raise Refused(message, "the exit opens when every gate is validated")
 
 
-def _move(pipeline: Pipeline, node: Node, status: str, by: str, note: str, more: Mapping[str, str]) -> Pipeline:
-    """Log, file, checkpoint, in this order."""
-    values = {"status": status, "fillcolor": COLOURS[status], **_filled(node), **more}
-    after = editing.set_(pipeline, node.id, values)
-    entry = {
-        "at": ledger.now(), "pipeline": pipeline.name, "node": node.id, "from": node.status, "to": status,
-        "by": by or f"pid {os.getpid()}", "note": note, "set": values,
-        "before": digest(pipeline.text), "after": digest(after.text),
-    }  # fmt: skip
-    files.append(log(pipeline.path), ledger.line(entry))
+def _back(pipeline: Pipeline, name: str, count: int, note: str) -> Move:
+    more = {"retry_count": str(count)} if graph.retries(editing.the(pipeline, name)) != count else {}
+    return name, PENDING, more, note
+
+
+def _way(start: str, to: str) -> tuple[str, ...]:
+    """The statuses between, and the last; the shortest way that the table has."""
+    ways: list[tuple[str, ...]] = [(start,)]
+    for way in ways:
+        if way[-1] == to:
+            return way[1:]
+        ways += [(*way, one) for one in MOVES.get(way[-1], ()) if one not in way]
+    return (PENDING, *_way(PENDING, to)) if to != PENDING else (PENDING,)
+
+
+def _carry(pipeline: Pipeline, moved: Sequence[Move], by: str) -> Pipeline:
+    """Log, file, checkpoint, in this order: all of these moves, or none. What changes nothing is left out."""
+    after, lines = pipeline, []
+    for name, status, more, note in moved:
+        node = editing.the(after, name)
+        if node.status == status and not more:
+            continue
+        values = {"status": status, "fillcolor": COLOURS[status], **_filled(node), **more}
+        after = editing.set_(after, name, values)
+        lines.append({"node": name, "from": node.status, "to": status, "note": note, "set": values})
+    if not lines:
+        return pipeline
+    common = {"at": ledger.now(), "pipeline": pipeline.name, "by": by or f"pid {os.getpid()}"}
+    place = {"before": digest(pipeline.text), "after": digest(after.text)}
+    files.append(log(pipeline.path), b"".join(ledger.line({**common, **line, **place}) for line in lines))
     _write(after)
     return after
 
@@ -180,34 +216,41 @@ def _write(pipeline: Pipeline) -> None:
 def _mended(text: str, path: str) -> Pipeline:
     """The pipeline; a transition that was logged and then interrupted is carried through first."""
     pipeline = reading.parse(text, path)
-    entry, now = _last(path), digest(text)
-    if entry is None or checkpoint.known(path) == entry["after"]:
+    entries, now = _last(path), digest(text)
+    if not entries or checkpoint.known(path) == entries[-1]["after"]:
         return pipeline
-    if entry["before"] == now:
-        after = editing.set_(pipeline, entry["node"], entry["set"])
-        if digest(after.text) == entry["after"]:
+    if entries[-1]["before"] == now:
+        after = pipeline
+        for entry in entries:
+            after = editing.set_(after, entry["node"], entry["set"])
+        if digest(after.text) == entries[-1]["after"]:
             _write(after)
             return after
-    elif entry["after"] == now:
+    elif entries[-1]["after"] == now:
         checkpoint.write(pipeline, now)
     return pipeline
 
 
-def _last(path: str) -> dict[str, Any] | None:
-    """The last whole line of the log."""
+def _last(path: str) -> list[dict[str, Any]]:
+    """The last whole lines of the log that belong together."""
     try:
         with open(log(path), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - (1 << 16)))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - (1 << 18)))
             lines = file.read().splitlines()
     except OSError:
-        return None
+        return []
+    found: list[dict[str, Any]] = []
     for line in reversed(lines):
         try:
-            entry: dict[str, Any] = json.loads(line)
+            entry = json.loads(line)
         except ValueError:
             continue
-        return entry if {"before", "after", "node", "set"} <= entry.keys() else None
-    return None
+        if not isinstance(entry, dict) or not {"before", "after", "node", "set"} <= entry.keys():
+            break
+        if found and [entry["before"], entry["after"]] != [found[0]["before"], found[0]["after"]]:
+            break
+        found.insert(0, entry)
+    return found
 
 
 def digest(text: str) -> str:

@@ -14,11 +14,11 @@ from doflow.dot.scan import Token, scan
 from doflow.errors import FlowError, Problem, WorldError
 
 
-def read(path: str | os.PathLike[str]) -> Pipeline:
-    """The pipeline of a file; a file that is no DOT raises `FlowError` with line and column."""
-    name = os.fspath(path)
+def read(path: str | os.PathLike[str], shown: str = "") -> Pipeline:
+    """The pipeline of a file; a file that is no DOT raises `FlowError` with line and column. `shown`: its name in words."""
+    name = shown or os.fspath(path)
     try:
-        with open(name, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8", newline="") as file:
             return parse(file.read(), name)
     except UnicodeDecodeError as error:
         raise FlowError((Problem(name, 0, 0, f"not UTF-8: {error.reason}", "save the file as UTF-8"),)) from error

@@ -135,8 +135,10 @@ class Fence:
         wip.wip(self._world.git, f"{self._world.run.name}/{job.name.replace(':', '-')}")
 
     def _ours(self, path: str) -> bool:
-        """The lock as we wrote it, when a job beside this one was done."""
+        """The lock as we wrote it, when a job beside this one was done; the file of a pipeline likewise."""
         world = self._world
+        if path in world.own:
+            return world.digest(path) == world.own[path]
         return path == f"{world.run.dir}/{LOCK}" and world.digest(path) == world.lock_digest != ""
 
     def _counted(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:

@@ -1,0 +1,27 @@
+"""The DOT pipelines that a project's settings name, as flows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from doflow.dot import translate
+from doflow.errors import FlowError, Problem, WorldError
+from doflow.model import Flow
+
+
+def flows(
+    root: Path, named: Iterable[tuple[str, str]], taken: Collection[str]
+) -> Iterator[tuple[str, Flow | FlowError]]:
+    """Each pipeline by name: its flow, or what is wrong with it. A name that a flow has already is wrong."""
+    for name, said in named:
+        path = said.lstrip("/")
+        try:
+            if name in taken:
+                message = f"there is a flow {name} already, and a pipeline of the same name"
+                raise FlowError((Problem("doflow.yaml", 0, 0, message, "give one of them another name"),))
+            yield name, translate.flow(str(root / path), name, path)
+        except FlowError as error:
+            yield name, error
+        except WorldError as error:
+            yield name, FlowError((Problem(path, 0, 0, error.message, "mend `pipelines:` in doflow.yaml"),))

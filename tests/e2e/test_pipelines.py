@@ -1,0 +1,183 @@
+"""DOT pipelines that doit runs: each node a step, each status in the file, loops that end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.support.project import Project
+
+from doflow.dot import reading
+
+LOOP = """\
+// The login, as drawn on the wall.
+digraph auth {
+    graph [prd_ref="PRD-AUTH-001" label="Log in by a link"];   // the requirements
+    start [shape=Mdiamond];
+    build [shape=box bead_id="A-1" worker_type="backend" acceptance="ok.txt says yes"];
+    check [shape=hexagon command="grep yes ok.txt"];  /* nobody judges his own work */
+    good  [shape=diamond];
+    exit  [shape=Msquare];
+    start -> build -> check -> good;
+    good -> exit  [condition="pass"];
+    good -> build [condition="fail"];
+}
+"""
+
+
+@pytest.fixture
+def piped(project: Project) -> Project:
+    project.settings("pipelines: {auth: pipelines/auth.dot}\n")
+    project.write("pipelines/auth.dot", LOOP)
+    project.agent('put("ok.txt", "yes\\n" if step == "build-3" else f"no, {step}\\n"); say("built")')
+    project.commit("A pipeline")
+    return project
+
+
+def statuses(project: Project) -> dict[str, str]:
+    return {node.id: node.status for node in reading.read(project.root / "pipelines/auth.dot").nodes}
+
+
+def moved(project: Project) -> list[tuple[str, str]]:
+    lines = project.read("pipelines/auth.dot.transitions.jsonl").splitlines()
+    return [(line["node"], line["to"]) for line in map(json.loads, lines)]
+
+
+@pytest.mark.always
+def test_the_graph_with_a_retry_edge_starts_loops_on_fail_and_ends(piped: Project) -> None:
+    done = piped.doit("auth")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert piped.calls() == ["build", "build-2", "build-3"]
+    assert set(statuses(piped).values()) == {"validated"}
+    tries = [pair for pair in moved(piped) if pair[0] in ("build", "good")]
+    once = [("build", "active"), ("build", "impl_complete"), ("build", "validated"), ("good", "active")]
+    back = [("good", "failed"), ("good", "pending")]
+    assert [pair for pair in tries if pair != ("build", "pending")] == [
+        *once, *back, *once, *back, *once, ("good", "validated"),
+    ]  # fmt: skip
+    text = piped.read("pipelines/auth.dot")
+    assert "// The login, as drawn on the wall.\n" in text
+    assert "/* nobody judges his own work */" in text
+    assert 'good  [shape=diamond, status="validated"' in text
+    assert piped.git("status", "--short") == ""
+    assert piped.doit("auth").returncode == 0
+    assert len(piped.calls()) == 3
+    saved = json.loads(piped.read("pipelines/auth.dot.checkpoint.json"))
+    assert {node["id"]: node["status"] for node in saved["nodes"]} == statuses(piped)
+
+
+def test_the_next_try_is_told_why_the_last_one_failed(piped: Project) -> None:
+    piped.write("pipelines/auth.dot", LOOP.replace("grep yes ok.txt", "cat ok.txt; grep -q yes ok.txt"))
+
+    assert piped.doit("auth").returncode == 0
+
+    first, second = piped.prompts()[:2]
+    assert "PRD-AUTH-001" in first
+    assert "ok.txt says yes" in first
+    assert "no, build\n\nRESULT: fail" in second
+
+
+def test_a_loop_that_never_gets_better_pauses_for_a_person_and_goes_on_after_a_hand(piped: Project) -> None:
+    piped.agent('put("ok.txt", f"no, {step}\\n"); say("built")')
+    piped.write("pipelines/auth.dot", LOOP.replace("[shape=diamond]", "[shape=diamond max_retries=1]"))
+
+    done = piped.doit("auth")
+
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "good still fails after 1 retry; mend it by hand, then: doit auth --force=check-2" in done.stdout
+    assert piped.calls() == ["build", "build-2"]
+    assert statuses(piped) == {
+        "start": "validated", "build": "validated", "check": "failed", "good": "failed", "exit": "pending",
+    }  # fmt: skip
+    piped.write("ok.txt", "yes, by hand\n")
+    assert piped.doit("auth", "--force=check-2").returncode == 0
+    assert set(statuses(piped).values()) == {"validated"}
+    assert piped.calls() == ["build", "build-2"]
+
+
+def test_a_gate_without_a_command_waits_for_a_person(piped: Project) -> None:
+    text = LOOP.replace('command="grep yes ok.txt"', 'question="Is it good"')
+    piped.write("pipelines/auth.dot", text)
+
+    done = piped.doit("auth")
+
+    assert done.returncode == 2
+    assert "Is it good?" in done.stdout
+    assert (statuses(piped)["check"], statuses(piped)["build"]) == ("active", "validated")
+    assert piped.doflow("approve", "check").returncode == 0
+    assert piped.doit("auth").returncode == 0
+    assert set(statuses(piped).values()) == {"validated"}
+    assert piped.git("status", "--short") == ""
+
+
+def test_an_agent_that_reviews_decides_by_its_last_line_and_no_line_is_never_a_pass(piped: Project) -> None:
+    piped.write("pipelines/auth.dot", LOOP.replace('command="grep yes ok.txt"', 'prompt="Read ok.txt."'))
+    piped.agent("""
+        if step.startswith("build"): put("ok.txt", step); say("built")
+        elif step == "check": say("It is bad.\\nRESULT: fail")
+        else: say("It is good.\\nRESULT: pass" if role == "repair" else "I like it")
+    """)
+
+    done = piped.doit("auth")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert piped.calls() == ["build", "check", "build-2", "check-2", "check-2 repair"]
+    assert "It is bad." in piped.prompts()[2]
+    assert set(statuses(piped).values()) == {"validated"}
+
+
+def test_an_agent_cannot_write_the_statuses_itself(piped: Project) -> None:
+    piped.agent("""
+        put("ok.txt", "yes")
+        put("pipelines/auth.dot", (root / "pipelines/auth.dot").read_text().replace('"active"', '"validated"'))
+        say("all validated")
+    """)
+
+    done = piped.doit("auth")
+
+    assert done.returncode == 1
+    assert "pipelines/auth.dot" in done.stdout
+    assert statuses(piped)["build"] == "failed"
+
+
+def test_a_failing_tool_fails_its_node_and_the_same_command_goes_on(piped: Project) -> None:
+    text = LOOP.replace(
+        "start -> build", 'prepare [shape=parallelogram command="test -e ready"];\n    start -> prepare -> build'
+    )
+    piped.write("pipelines/auth.dot", text)
+
+    assert piped.doit("auth").returncode == 1
+    assert (statuses(piped)["prepare"], piped.calls()) == ("failed", [])
+    piped.write("ready", "")
+
+    assert piped.doit("auth").returncode == 0
+    assert [to for node, to in moved(piped) if node == "prepare"] == ["active", "failed", "active", "validated"]
+
+
+def test_another_run_of_the_pipeline_begins_with_every_node_pending(piped: Project) -> None:
+    assert piped.doit("auth").returncode == 0
+    piped.forget_calls()
+
+    assert piped.doit("auth", "--new", "--goal=Once more").returncode == 0
+
+    assert piped.calls() == ["build", "build-2", "build-3"]
+    assert moved(piped).count(("exit", "validated")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LOOP.replace('"fail"', '"maybe"'), "pipelines/auth.dot:7:1: good must have exactly two edges, pass and fail"),
+        (LOOP.replace('command="grep yes ok.txt"', 'command="'), "pipelines/auth.dot:"),
+        (LOOP.replace("bead_id=", "bead="), "pipelines/auth.dot:5:1: build (codergen) has no bead_id"),
+    ],
+)
+def test_a_pipeline_with_errors_does_not_begin_and_says_where(piped: Project, text: str, message: str) -> None:
+    piped.write("pipelines/auth.dot", text)
+
+    done = piped.doit("auth")
+
+    assert (done.returncode, piped.calls()) == (1, [])
+    assert message in done.stdout + done.stderr
+    assert not (piped.root / "specs").exists()
