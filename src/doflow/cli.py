@@ -25,6 +25,7 @@ VERBS = {
     "logs": "what agents and commands said",
     "show": "a flow as a graph: text, mermaid, dot, svg",
     "validate": "every problem of every flow, with file, line and column",
+    "dot": "DOT pipelines: status, nodes, edges, new ones",
     "config": "every setting, and where it came from",
     "agents": "which agents there are, and whether each can do its work here",
     "verify": "does the history bear out what the lock says?",

@@ -13,6 +13,7 @@ from doflow.model import Flow, Step
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
 
     from doflow.drawing import Graph
 
@@ -50,9 +51,18 @@ def show(args: Namespace) -> int:
         for line in drawing.text(drawn).splitlines():
             say(line)
     else:
-        draw = {"mermaid": drawing.mermaid, "dot": drawing.dot, "svg": picture.svg}[args.format]
+        draw = {"mermaid": drawing.mermaid, "dot": _pipeline(flow), "svg": picture.svg}[args.format]
         sys.stdout.write(draw(drawn))
     return 0
+
+
+def _pipeline(flow: Flow) -> Callable[[Graph], str]:
+    """A flow drawn as a pipeline; what is a pipeline already is shown as it stands, statuses and all."""
+    from doflow.dot import reading, writing
+
+    if flow.file.endswith((".dot", ".gv")):
+        return lambda _: reading.read(flow.file).text
+    return lambda drawn: writing.of_flow(flow, drawn, writing.Wish())
 
 
 def _list(opened: project.Project, as_json: bool) -> int:

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 from doflow import load, plan, project, settings
 from doflow.agents import registry
 from doflow.commands import say, say_json
+from doflow.dot import catalogue, checks, reading
+from doflow.dot.checks import Remark
 from doflow.errors import FlowError, Problem, UsageError
 from doflow.hooks import machines
+from doflow.light import names
 from doflow.model import Flow, Origin, Settings
 
 if TYPE_CHECKING:
@@ -20,15 +23,20 @@ ABOUT = "Check doflow.yaml, every flow and every machine, the project's own and 
 EXAMPLES = """\
   doflow validate                     everything
   doflow validate feature             one flow
-  doflow validate drafts/new.yaml     a file that is not in flows/ yet"""
+  doflow validate drafts/new.yaml     a file that is not in flows/ yet
+  doflow validate auth.dot --strict   a DOT pipeline; every warning counts as an error"""
 
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("what", nargs="*", metavar="FLOW|FILE", help="flows or files (default: all)")
     parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--strict", action="store_true", help="DOT pipelines: a warning is an error")
 
 
 def validate(args: Namespace) -> int:
+    dots = [word for word in args.what if word.endswith((".dot", ".gv"))]
+    if dots and len(dots) == len(args.what):
+        return _pipelines(dots, args)
     root = project.find()
     problems: list[Problem] = []
     chosen = _settings(root, problems, not args.what)
@@ -46,6 +54,38 @@ def validate(args: Namespace) -> int:
     return 1 if problems else 0
 
 
+def _pipelines(paths: list[str], args: Namespace) -> int:
+    """DOT pipelines: errors and warnings, each with its line."""
+    found: list[tuple[str, Remark]] = []
+    for path in paths:
+        try:
+            found += [(path, remark) for remark in checks.check(reading.read(path), args.strict)]
+        except FlowError as error:
+            found += [(p.file, Remark(checks.ERROR, "syntax", p.line, "", p.message, p.hint)) for p in error.problems]
+    wrong, doubtful = ([pair for pair in found if pair[1].level == level] for level in (checks.ERROR, checks.WARNING))
+    summary = f"{_many(len(wrong), 'error')}, {_many(len(doubtful), 'warning')}"
+    if args.json:
+        told = ([{"file": path, **_remark(remark)} for path, remark in pairs] for pairs in (wrong, doubtful))
+        errors, warnings = told
+        say_json({"valid": not wrong, "errors": errors, "warnings": warnings, "summary": summary})
+    else:
+        for path, remark in found:
+            say(
+                f"{path}:{remark.line}: {remark.level}: {remark.message}"
+                + (f"\n  hint: {remark.hint}" if remark.hint else "")
+            )
+        say(f"{'ok' if not wrong else 'not valid'}  {', '.join(paths)}  ({summary})")
+    return 1 if wrong else 0
+
+
+def _remark(remark: Remark) -> dict[str, object]:
+    return {name: getattr(remark, name) for name in names(Remark)}
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
 def _settings(root: Path, problems: list[Problem], wanted: bool) -> Settings:
     try:
         return settings.load(root, os.environ)
@@ -59,11 +99,28 @@ def _all(root: Path, chosen: Settings, problems: list[Problem]) -> list[Flow]:
     found = load.catalogue(root, chosen.command_variant)
     for error in found.broken.values():
         problems.extend(error.problems)
-    return list(found.flows.values())
+    return [*found.flows.values(), *_registered(root, chosen, {*found.flows, *found.broken}, problems)]
+
+
+def _registered(root: Path, chosen: Settings, taken: set[str], problems: list[Problem]) -> list[Flow]:
+    """The DOT pipelines that doflow.yaml names, as far as they hold."""
+    flows = []
+    for _, made in catalogue.flows(root, chosen.pipelines, taken):
+        if isinstance(made, FlowError):
+            problems.extend(made.problems)
+        else:
+            flows.append(made)
+    return flows
 
 
 def _named(root: Path, words: list[str], chosen: Settings, problems: list[Problem]) -> list[Flow]:
     found = load.catalogue(root, chosen.command_variant)
+    taken = {*found.flows, *found.broken}
+    for name, made in catalogue.flows(root, [one for one in chosen.pipelines if one[0] in words], taken):
+        if isinstance(made, FlowError):
+            found.broken[name] = made
+        else:
+            found.flows[name] = made
     flows = []
     for word in words:
         try:
@@ -71,6 +128,9 @@ def _named(root: Path, words: list[str], chosen: Settings, problems: list[Proble
                 flows.append(found.flows[word])
             elif word in found.broken:
                 problems.extend(found.broken[word].problems)
+            elif word.endswith((".dot", ".gv")):
+                wrong = checks.errors(checks.check(reading.read(word)))
+                problems.extend(Problem(word, one.line, 1, one.message, one.hint) for one in wrong)
             elif os.path.basename(word) == "doflow.yaml":
                 settings.load(Path(os.path.abspath(word)).parent, os.environ)
             elif word.endswith((".yaml", ".yml")) or os.sep in word:
@@ -91,15 +151,15 @@ def _unknown(word: str, known: list[str]) -> UsageError:
 
 def _agents(flow: Flow, chosen: Settings) -> list[Problem]:
     """A step may ask for an agent that no profile describes: better said now than when its turn comes."""
-    names = [profile.name for profile in chosen.agents]
+    known = [profile.name for profile in chosen.agents]
     return [
         Problem(
             step.origin.file, step.origin.line, step.origin.column,
             f"step {step.id} wants the agent {step.agent!r}, which doflow.yaml does not have",
-            f"agents: {', '.join(names)}; add it below `agents:` in doflow.yaml",
+            f"agents: {', '.join(known)}; add it below `agents:` in doflow.yaml",
         )
         for step in flow.steps
-        if step.agent and step.agent not in names and step.agent not in registry.KNOWN
+        if step.agent and step.agent not in known and step.agent not in registry.KNOWN
     ]  # fmt: skip
 
 

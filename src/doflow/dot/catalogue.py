@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from doflow.dot import translate
-from doflow.errors import FlowError, Problem, WorldError
+from doflow.errors import FlowError, Problem, UsageError, WorldError
 from doflow.model import Flow
 
 
@@ -25,3 +26,16 @@ def flows(
             yield name, error
         except WorldError as error:
             yield name, FlowError((Problem(path, 0, 0, error.message, "mend `pipelines:` in doflow.yaml"),))
+
+
+def locate(root: Path, word: str, environ: Mapping[str, str]) -> Path:
+    """The DOT file that a word means: a path, or the name of a pipeline in doflow.yaml."""
+    if os.path.exists(word) or word.endswith((".dot", ".gv")) or os.sep in word:
+        return Path(word)
+    from doflow import settings
+
+    named = dict(settings.load(root, environ).pipelines)
+    if word in named:
+        return root / named[word].lstrip("/")
+    known = f"pipelines of doflow.yaml: {', '.join(named)}" if named else "doflow.yaml names no `pipelines:`"
+    raise UsageError(f"there is no file and no pipeline {word}", known)

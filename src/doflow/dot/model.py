@@ -24,11 +24,11 @@ COLOURS = {
 }  # fmt: skip
 
 START, EXIT, CODERGEN, TOOL, GATE, CONDITION = "start", "exit", "codergen", "tool", "wait.human", "conditional"
-PARALLEL, FAN_IN = "parallel", "parallel.fan_in"
+PARALLEL, FAN_IN, ROUTE = "parallel", "parallel.fan_in", "route"
 #: the shape of each handler; a node without `handler` has the one of its shape
 SHAPES = {
     START: "Mdiamond", EXIT: "Msquare", CODERGEN: "box", TOOL: "parallelogram", GATE: "hexagon",
-    CONDITION: "diamond", PARALLEL: "component", FAN_IN: "tripleoctagon",
+    CONDITION: "diamond", PARALLEL: "component", FAN_IN: "tripleoctagon", ROUTE: "trapezium",
 }  # fmt: skip
 HANDLERS = {shape.lower(): handler for handler, shape in SHAPES.items()}
 MAX_RETRIES = 3

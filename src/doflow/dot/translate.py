@@ -11,7 +11,7 @@ import shlex
 from doflow import notation
 from doflow.dot import brief, checks, loops, reading
 from doflow.dot.loops import Turn, Unrolled
-from doflow.dot.model import CODERGEN, CONDITION, GATE, TOOL, Node, Pipeline, plain
+from doflow.dot.model import CODERGEN, CONDITION, GATE, ROUTE, TOOL, Node, Pipeline, plain
 from doflow.errors import FlowError, Problem
 from doflow.light import replace
 from doflow.model import Check, Flow, Origin, Param, Prompt, Read, Route, Step, Timeout
@@ -52,6 +52,12 @@ def flow(path: str, name: str, shown: str) -> Flow:
     wrong = checks.errors(checks.check(pipeline))
     if wrong:
         raise FlowError(tuple(Problem(shown, one.line, 1, one.message, one.hint) for one in wrong))
+    routed = next((node for node in pipeline.nodes if node.handler == ROUTE), None)
+    if routed is not None:
+        message = f"{routed.id} goes one of several ways, which only a flow can"
+        raise FlowError(
+            (Problem(shown, routed.line, 1, message, "run the flow that this was drawn from, or use a diamond"),)
+        )
     unrolled = loops.unroll(pipeline)
     steps = tuple(_Steps(pipeline, unrolled, name).step(turn) for turn in unrolled.turns.values())
     if not steps:
