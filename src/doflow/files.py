@@ -17,26 +17,29 @@ _CHUNK = 1 << 20
 _TEMPORARY = len(".doflow-0123456789abcdef.tmp")
 
 
-def write(path: str | os.PathLike[str], data: bytes, mode: int = 0o644, sync: bool = True) -> None:
+def write(path: str | os.PathLike[str], data: bytes, mode: int = 0o644, sync: bool = True, alone: bool = False) -> None:
     """Put `data` at `path`: the old content or the new one is there, also after a power cut.
 
-    Without `sync` it is whole all the same, but may come late to the disk: for what can be derived again.
+    Without `sync` it is whole all the same, but may come late to the disk: for what can be derived again. A writer that
+    is `alone` (it holds a lock) always uses the same temporary name: what it left when it was killed is used up next time.
     """
     target = os.fspath(path)
     folder, name = os.path.split(target)
     try:
         folder_fd = open_folder(folder or ".")
         try:
-            replace(folder_fd, name, data, mode, sync)
+            replace(folder_fd, name, data, mode, sync, alone)
         finally:
             os.close(folder_fd)
     except OSError as error:
         raise broke("write", target, error) from error
 
 
-def replace(folder_fd: int, name: str, data: bytes, mode: int, sync: bool) -> None:
+def replace(folder_fd: int, name: str, data: bytes, mode: int, sync: bool, alone: bool = False) -> None:
     """Put `data` at `name` in an open folder, by a temporary file in that folder and a rename."""
-    temporary = f".doflow-{os.urandom(8).hex()}.tmp"
+    temporary = f".{name}.tmp" if alone else f".doflow-{os.urandom(8).hex()}.tmp"
+    if alone:
+        _unlink(temporary, folder_fd)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _QUIET, 0o600, dir_fd=folder_fd)
     try:
         try:

@@ -20,7 +20,7 @@ def place(path: str | os.PathLike[str]) -> str:
 def write(pipeline: Pipeline, content_hash: str) -> None:
     """Put it there whole, on the disk when this returns. The writer holds the lock of the DOT file."""
     words = json.dumps(plain(pipeline, content_hash), ensure_ascii=False, indent=2) + "\n"
-    files.write(place(pipeline.path), words.encode("utf-8"))
+    files.write(place(pipeline.path), words.encode("utf-8"), alone=True)
 
 
 def known(path: str) -> str:

@@ -6,22 +6,19 @@ A crash between two of them is made good by the next one who takes the lock.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from doflow import files, ledger
-from doflow.dot import checkpoint, editing, graph, reading
+from doflow.dot import checkpoint, editing, graph, hold, reading
+from doflow.dot.hold import Held
 from doflow.dot.model import ACTIVE, COLOURS, CONDITION, EXIT, FAILED, MOVES, PENDING, STATUSES, Node, Pipeline
-from doflow.errors import DoflowError, LockHeld
+from doflow.errors import DoflowError
 
-PATIENCE = 20.0
 Move = tuple[str, str, Mapping[str, str], str]  # node, status, more attributes, why
 
 
@@ -37,15 +34,15 @@ def transition(
     A node that has the status already is left alone, so a repeated deed does no harm; who must be the one that moves it
     (to claim a node) says what it `expect`s, and is refused if another was first. `by`: who; `note`: why.
     """
-    with locked(path) as text:
-        pipeline = _mended(text, str(path))
+    with hold.hold(path) as held:
+        pipeline = _mended(held, str(path))
         found = editing.the(pipeline, node)
         if expect and found.status != expect:
             raise Refused(f"{path}: {node} is {found.status}, not {expect}: it was moved by another", _look(path))
         if found.status == status and not expect:
             return pipeline
         _allowed(pipeline, found, status)
-        return _carry(pipeline, [(node, status, {}, note)], by)
+        return _carry(held, pipeline, [(node, status, {}, note)], by)
 
 
 def requeue(path: str | os.PathLike[str], diamond: str, *, by: str = "", note: str = "") -> Pipeline:
@@ -53,8 +50,8 @@ def requeue(path: str | os.PathLike[str], diamond: str, *, by: str = "", note: s
 
     The diamond counts it (`retry_count`); after `max_retries` (3) it is refused, and the diamond stays failed.
     """
-    with locked(path) as text:
-        pipeline = _mended(text, str(path))
+    with hold.hold(path) as held:
+        pipeline = _mended(held, str(path))
         found = editing.the(pipeline, diamond)
         names = graph.body(pipeline, diamond)
         if not names:
@@ -66,15 +63,17 @@ def requeue(path: str | os.PathLike[str], diamond: str, *, by: str = "", note: s
             hint = f"mend it by hand, or raise max_retries: doflow dot node modify {path} {diamond} --set max_retries=…"
             raise Refused(f"{path}: {diamond} has sent the work back {used} times, and no more is allowed", hint)
         note = note or f"retry {used + 1} of {most}"
-        return _carry(pipeline, [_back(pipeline, name, used + 1 if name == diamond else 0, note) for name in names], by)
+        return _carry(
+            held, pipeline, [_back(pipeline, name, used + 1 if name == diamond else 0, note) for name in names], by
+        )
 
 
 def restart(path: str | os.PathLike[str], *, by: str = "", note: str = "") -> Pipeline:
     """All nodes pending, nothing sent back yet: the pipeline begins anew."""
-    with locked(path) as text:
-        pipeline = _mended(text, str(path))
+    with hold.hold(path) as held:
+        pipeline = _mended(held, str(path))
         moved = [_back(pipeline, node.id, 0, note or "restart") for node in pipeline.nodes]
-        return _carry(pipeline, moved, by)
+        return _carry(held, pipeline, moved, by)
 
 
 def follow(
@@ -84,8 +83,8 @@ def follow(
 
     Where the table knows no way (what was validated is done again) the node becomes pending first.
     """
-    with locked(path) as text:
-        pipeline = _mended(text, str(path))
+    with hold.hold(path) as held:
+        pipeline = _mended(held, str(path))
         moved: list[Move] = []
         for name, (status, count) in wanted.items():
             node = editing.the(pipeline, name)
@@ -96,61 +95,28 @@ def follow(
                 moved += [(name, one, {}, note) for one in _way(PENDING, status)]
             else:
                 moved += [(name, one, {}, note) for one in _way(node.status, status)]
-        return _carry(pipeline, moved, by)
+        return _carry(held, pipeline, moved, by)
 
 
 def change(path: str | os.PathLike[str], how: Callable[[Pipeline], Pipeline]) -> Pipeline:
     """Edit the file under its lock: `how` is given the pipeline and returns it changed."""
-    with locked(path) as text:
-        before = _mended(text, str(path))
+    with hold.hold(path) as held:
+        before = _mended(held, str(path))
         after = how(before)
         if after.text != before.text:
-            _write(after)
+            _write(held, after)
         return after
 
 
 def settled(path: str | os.PathLike[str]) -> Pipeline:
     """The pipeline, with whatever a killed writer left unfinished made good first."""
-    with locked(path) as text:
-        return _mended(text, str(path))
+    with hold.hold(path) as held:
+        return _mended(held, str(path))
 
 
 def log(path: str | os.PathLike[str]) -> str:
     """Where the transitions of a pipeline are recorded, one JSON object per line."""
     return f"{os.fspath(path)}.transitions.jsonl"
-
-
-@contextmanager
-def locked(path: str | os.PathLike[str], patience: float = PATIENCE) -> Iterator[str]:
-    """The only writer of this file meanwhile; gives its text. The lock is on the file, and follows it when it is replaced."""
-    fd = _lock(os.path.realpath(path), patience)
-    try:
-        with open(fd, encoding="utf-8", newline="", closefd=False) as file:
-            text = file.read()
-        yield text
-    finally:
-        os.close(fd)
-
-
-def _lock(path: str, patience: float) -> int:
-    end = time.monotonic() + patience
-    while True:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise files.broke("read", path, error) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(fd), os.stat(path)):
-                return fd
-        except FileNotFoundError:
-            pass  # it is being replaced: the next round finds the new one
-        except OSError as error:
-            if time.monotonic() > end:
-                os.close(fd)
-                raise LockHeld(f"another program is changing {path}", "wait for it, then try again") from error
-            time.sleep(0.005)
-        os.close(fd)
 
 
 def _allowed(pipeline: Pipeline, node: Node, status: str) -> None:
@@ -183,7 +149,7 @@ def _way(start: str, to: str) -> tuple[str, ...]:
     return (PENDING, *_way(PENDING, to)) if to != PENDING else (PENDING,)
 
 
-def _carry(pipeline: Pipeline, moved: Sequence[Move], by: str) -> Pipeline:
+def _carry(held: Held, pipeline: Pipeline, moved: Sequence[Move], by: str) -> Pipeline:
     """Log, file, checkpoint, in this order: all of these moves, or none. What changes nothing is left out."""
     after, lines = pipeline, []
     for name, status, more, note in moved:
@@ -196,9 +162,9 @@ def _carry(pipeline: Pipeline, moved: Sequence[Move], by: str) -> Pipeline:
     if not lines:
         return pipeline
     common = {"at": ledger.now(), "pipeline": pipeline.name, "by": by or f"pid {os.getpid()}"}
-    place = {"before": digest(pipeline.text), "after": digest(after.text)}
+    place = {"of": len(lines), "before": digest(pipeline.text), "after": digest(after.text)}
     files.append(log(pipeline.path), b"".join(ledger.line({**common, **line, **place}) for line in lines))
-    _write(after)
+    _write(held, after)
     return after
 
 
@@ -207,28 +173,39 @@ def _filled(node: Node) -> dict[str, str]:
     return {} if "filled" in style else {"style": f"{style},filled" if style else "filled"}
 
 
-def _write(pipeline: Pipeline) -> None:
-    real = os.path.realpath(pipeline.path)
-    files.write(real, pipeline.text.encode("utf-8"), os.stat(real).st_mode & 0o777)
+def _write(held: Held, pipeline: Pipeline) -> None:
+    held.replace(pipeline.text)
     checkpoint.write(pipeline, digest(pipeline.text))
 
 
-def _mended(text: str, path: str) -> Pipeline:
+def _mended(held: Held, path: str) -> Pipeline:
     """The pipeline; a transition that was logged and then interrupted is carried through first."""
-    pipeline = reading.parse(text, path)
-    entries, now = _last(path), digest(text)
+    pipeline = reading.parse(held.text, path)
+    entries, now = _last(path), digest(held.text)
     if not entries or checkpoint.known(path) == entries[-1]["after"]:
         return pipeline
-    if entries[-1]["before"] == now:
+    if entries[-1]["before"] == now and len(entries) < entries[-1].get("of", 1):
+        _take_back(path, entries, now)
+    elif entries[-1]["before"] == now:
         after = pipeline
         for entry in entries:
             after = editing.set_(after, entry["node"], entry["set"])
         if digest(after.text) == entries[-1]["after"]:
-            _write(after)
+            _write(held, after)
             return after
     elif entries[-1]["after"] == now:
         checkpoint.write(pipeline, now)
     return pipeline
+
+
+def _take_back(path: str, entries: Sequence[Mapping[str, Any]], now: str) -> None:
+    """The writer was killed while it wrote what belongs together: the log says that none of it happened."""
+    lines = [
+        {**entry, "at": ledger.now(), "from": entry["to"], "to": entry["from"], "set": {}, "before": now, "after": now,
+         "note": "not done: its writer was killed", "of": 1}
+        for entry in reversed(entries)
+    ]  # fmt: skip
+    files.append(log(path), b"".join(ledger.line(line) for line in lines))
 
 
 def _last(path: str) -> list[dict[str, Any]]:
