@@ -91,7 +91,7 @@ def asked(job: Job, world: World, profile: Profile, attempt: int, role: str, tro
         step.model or profile.model, role, job.phase.number if job.phase else "", attempt=attempt,
         makes=tuple(str(world.root / path) for path in job.makes), check=step.check, from_text=step.from_text,
         read_only=writes == () and (step.from_text or not job.makes),
-        markers=tuple(route.when for route in step.routes), goal=world.run.goal, trouble=trouble,
+        markers=tuple(route.when for route in step.routes) or step.check.ends, goal=world.run.goal, trouble=trouble,
         machine=step.machine if role != "persona" else "",
     )  # fmt: skip
 

@@ -72,12 +72,12 @@ def ahead(work: Work, node: Node) -> Callable[[Mapping[str, Any]], Mapping[str, 
     def deps(said: Mapping[str, Any]) -> Mapping[str, Any]:
         plan = work.world.plan
         order: list[str] = list(said["order"])
-        if node.step not in order:
-            return {}
+        turns = [name for name in order[order.index(said["router"]) + 1 :] if name in plan.routes]
+        if node.step not in order:  # the next router may still name it
+            return {"calc_dep": [plan.ends[name] for name in turns[:1]]}
         from doflow import plan as plans
 
-        turns = [name for name in order[: order.index(node.step)] if name in plan.routes and name != said["router"]]
-        later = [name for name in turns if order.index(name) > order.index(said["router"])]
+        later = [name for name in turns if order.index(name) < order.index(node.step)]
         if later:
             return {"calc_dep": [plan.ends[later[-1]]]}
         before = plans.follows(plan, order)[node.step]

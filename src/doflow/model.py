@@ -102,6 +102,7 @@ class Check:
 
     not_empty: bool = False
     headings: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
     schema: str = ""
     tasks: bool = False
     run: tuple[str, ...] = ()

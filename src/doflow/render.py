@@ -130,6 +130,8 @@ def _contract(step: Step, brief: Brief) -> str:
         lines.append(f"You may also change {allowed}." if allowed else "Change no other file.")
     if step.check.headings:
         lines.append("It must have the headings " + ", ".join(f"`{name}`" for name in step.check.headings) + ".")
+    if step.check.ends:
+        lines.append("Its last line must be " + " or ".join(f"`{line}`" for line in step.check.ends) + ".")
     if step.check.tasks:
         lines.append("Phases are `## Phase N: title`, tasks are `- [ ] [T001] text`.")
     if step.routes:

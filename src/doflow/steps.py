@@ -38,7 +38,7 @@ _ONLY = {
 }
 _KINDS = ("agent", "review", "implement", "shell", "gate", "flow")
 _FOREIGN = {kind: frozenset(word for word, kinds in _ONLY.items() if kind not in kinds) for kind in _KINDS}
-_ON_ARTIFACTS = ("not_empty", "headings", "schema", "tasks")
+_ON_ARTIFACTS = ("not_empty", "headings", "ends", "schema", "tasks")
 
 T = TypeVar("T")
 
@@ -218,6 +218,7 @@ def _check(entry: Entry, word: str, bench: Bench) -> Check:
     return Check(
         not_empty=value.get("not_empty", False),
         headings=tuple(_listed(value.get("headings"))),
+        ends=tuple(_listed(value.get("ends"))),
         schema=schema,
         tasks=value.get("tasks", False),
         run=("sh", "-c", run) if isinstance(run, str) else tuple(run),

@@ -181,3 +181,63 @@ def test_a_pipeline_with_errors_does_not_begin_and_says_where(piped: Project, te
     assert (done.returncode, piped.calls()) == (1, [])
     assert message in done.stdout + done.stderr
     assert not (piped.root / "specs").exists()
+
+
+NESTED = """\
+digraph auth {
+    graph [prd_ref="PRD-1" max_retries=2];
+    start [shape=Mdiamond]; fork [shape=component]; join [shape=tripleoctagon]; exit [shape=Msquare];
+    left  [shape=box bead_id=L worker_type=w acceptance=l];
+    right [shape=box bead_id=R worker_type=w acceptance=r];
+    small [shape=hexagon command="test \\"$(cat left.txt)\\" != left"];
+    fine  [shape=diamond];
+    whole [shape=parallelogram command="test $(cat left.txt) = left-2-1"];
+    done  [shape=diamond];
+    start -> fork -> {left right};
+    left -> small -> fine;
+    fine -> join [condition=pass];
+    fine -> left [condition=fail];
+    right -> join -> whole -> done;
+    done -> exit [condition=pass];
+    done -> left [condition=fail];
+}
+"""
+
+
+@pytest.mark.parametrize("jobs", [(), ("-n", "2")], ids=["alone", "-n 2"])
+def test_ways_that_part_and_loops_inside_of_loops_end_too(piped: Project, jobs: tuple[str, ...]) -> None:
+    piped.write("pipelines/auth.dot", NESTED)
+    piped.agent('put(f"{step.partition(chr(45))[0]}.txt", step); say(step)')
+
+    done = piped.doit(*jobs, "auth")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(piped.calls()) == ["left", "left-1-2", "left-2-1", "right"]
+    assert set(statuses(piped).values()) == {"validated"}
+    assert piped.git("status", "--short") == ""
+
+
+def test_a_pipeline_can_be_tried_out_offline_and_polled_by_programs(piped: Project) -> None:
+    piped.write("pipelines/auth.dot", LOOP.replace('command="grep yes ok.txt"', 'prompt="Is it good?"'))
+    piped.write("doflow.yaml", "agents: {default: {use: rehearsal}}\npipelines: {auth: pipelines/auth.dot}\n")
+
+    done = piped.doflow("run", "auth", "--json")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    events = [json.loads(line)["event"] for line in done.stdout.splitlines()]
+    assert (events[0], events[-1]) == ("run_started", "pipeline_complete")
+    assert piped.state()["pipeline"] == ["build", "check", "good"]
+    assert set(statuses(piped).values()) == {"validated"}
+
+
+def test_a_pipeline_whose_file_cannot_be_written_goes_on_and_says_so(piped: Project) -> None:
+    piped.agent("""
+        put("ok.txt", "yes")
+        say("built")
+    """)
+    (piped.root / "pipelines/auth.dot.checkpoint.json").mkdir()
+
+    done = piped.doit("auth")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the statuses in auth.dot were not written" in done.stdout + done.stderr

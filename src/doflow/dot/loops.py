@@ -93,10 +93,8 @@ class _Unroller:
         ident, node = self._id(name, tries), self._nodes[name]
         if ident in self._turns:
             if self._turns[ident].node.id != name:
-                other = self._turns[ident].node.id
-                raise self._refused(
-                    node, f"{name} and a later try of {other} would both be called {ident}", "rename one"
-                )
+                names = " and ".join(sorted((name, self._turns[ident].node.id)))
+                raise self._refused(node, f"a try of {names} would be the same step {ident}", "rename one of them")
             if name in self._body and self._before[ident] != rest:
                 message = f"doit cannot order this: what comes after {name} depends on a branch that was taken before"
                 raise self._refused(node, message, "join the branches before the next diamond")

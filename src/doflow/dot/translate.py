@@ -17,10 +17,6 @@ from doflow.light import replace
 from doflow.model import Check, Flow, Origin, Param, Prompt, Read, Route, Step, Timeout
 
 PASS, FAIL = "RESULT: pass", "RESULT: fail"
-_SAID = (
-    'case "$(tail -n 1 "$1")" in "RESULT: pass"|"RESULT: fail") ;; '
-    '*) echo "the last line of $1 must be RESULT: pass or RESULT: fail" >&2; exit 1;; esac'
-)
 _MUST = 'case "$(tail -n 1 "$1")" in "RESULT: pass") ;; *) tail -n 40 "$1"; exit 1;; esac'
 _TRY = """\
 sh -c "$1" >"$2" 2>&1
@@ -117,18 +113,20 @@ class _Steps:
             step, prompt=Prompt(words), reads=tuple(reads), writes=writes, makes=(result(turn),), from_text=True
         )
         if judged(self._pipeline, node):
-            return self._answering(step, turn, _SAID)
+            return self._answering(step, turn)
         run = ("sh", "-c", node.get("check")) if node.get("check") else ()
         prompt = Prompt(f"{words}\nDo the work in the files; then answer with a report of what you did.\n")
         return replace(step, prompt=prompt, check=Check(not_empty=True, run=run), repair=1 if run else 0)
 
-    def _answering(self, step: Step, turn: Turn, rule: str) -> Step:
-        """An agent that says pass or fail in the last line of its result."""
-        ask = f"\nAnswer with a report that ends with exactly one of these lines: `{PASS}`, `{FAIL}`.\n"
-        prompt = Prompt((step.prompt.text if step.prompt else "") + ask)
-        check = Check(run=("sh", "-c", rule, "sh", f"{{run_dir}}/{result(turn)}"))
-        made, repair = (result(turn),), 1 if rule == _SAID else 0
-        return replace(step, prompt=prompt, makes=made, from_text=True, check=check, repair=repair)
+    def _answering(self, step: Step, turn: Turn) -> Step:
+        """An agent that says pass or fail in the last line of its report. If no diamond decides on it, it must be a pass."""
+        prompt = Prompt(
+            (step.prompt.text if step.prompt else "") + "\nAnswer with a report of what you found and did.\n"
+        )
+        run = () if judged(self._pipeline, turn.node) else ("sh", "-c", _MUST, "sh", f"{{run_dir}}/{result(turn)}")
+        check = Check(ends=(PASS, FAIL), run=run)
+        repair = 0 if run else 1
+        return replace(step, prompt=prompt, makes=(result(turn),), from_text=True, check=check, repair=repair)
 
     def _command(self, step: Step, turn: Turn) -> Step:
         node = turn.node
@@ -148,14 +146,12 @@ class _Steps:
             return self._command(step, turn)
         if person(node):
             question = plain(node.get("question")) or step.about
-            return replace(
-                step, kind="gate", gate=question if question.endswith("?") else f"{question}?", agent="", model=""
-            )
+            question = question if question.endswith("?") else f"{question}?"
+            return replace(step, kind="gate", gate=question, agent="", model="", reads=self._reports(turn))
         before = self._unrolled.turns
         workers = {before[name].node.id: before[name].node for name in turn.after if name in before}
         words = brief.review(self._pipeline, node, tuple(one for one in workers.values() if one.handler == CODERGEN))
-        rule = _SAID if judged(self._pipeline, node) else _MUST
-        return self._answering(replace(step, prompt=Prompt(words), reads=self._reports(turn)), turn, rule)
+        return self._answering(replace(step, prompt=Prompt(words), reads=self._reports(turn)), turn)
 
     def _diamond(self, step: Step, turn: Turn) -> Step:
         """Decides by its own command, else by the results before it; what a person has passed counts as a pass."""
