@@ -644,3 +644,22 @@ implement: {kind: implement, phases: tasks.md, prompt: Do.}
     works(project)
 
     assert project.git("status", "--porcelain").split() == ["??", "dangling", "??", "loop", "??", "secret"]
+
+
+def test_an_answer_that_does_not_end_as_it_must_is_handed_back_and_the_mended_one_is_kept(project):
+    project.flow(
+        "judge",
+        """
+        flow: judge
+        steps:
+          look: {prompt: Look., makes: look.md, from: text, check: {ends: ["RESULT: pass", "RESULT: fail"]}, repair: 1}
+        """,
+    )
+    project.agent('say("Good.\\nRESULT: pass" if role == "repair" else "Good, I think.")')
+    project.commit("A flow")
+
+    done = project.doit("judge")
+
+    assert (done.returncode, project.calls()) == (0, ["look", "look repair"]), done.stdout
+    assert (project.run_dir() / "look.md").read_text() == "Good.\nRESULT: pass\n"
+    assert "Its last line must be `RESULT: pass` or `RESULT: fail`." in project.prompts()[0]

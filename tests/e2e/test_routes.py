@@ -200,3 +200,27 @@ def test_a_command_can_route_by_its_output(project):
 
     assert ran(project) == ["fast"]
     assert ran(project) == []
+
+
+@JOBS
+def test_what_only_a_second_router_names_keeps_its_order(project, jobs):
+    """Each of the last three waits for the one before it, however many run side by side."""
+    project.flow(
+        "deep",
+        """
+        flow: deep
+        pipeline: [first, second, end]
+        steps:
+          first:  {kind: shell, run: "echo ON", routes: [{when: "ON", then: [second, end]}]}
+          second: {kind: shell, run: "echo MORE", routes: [{when: "MORE", then: [slow, quick, end]}]}
+          slow:   {kind: shell, run: "sleep 0.3; echo slow >> order.txt"}
+          quick:  {kind: shell, run: "echo quick >> order.txt", after: [slow]}
+          end:    {kind: shell, run: "echo end >> order.txt", after: [quick]}
+        """,
+    )
+    project.commit("A flow")
+
+    done = project.doit(*jobs, "deep")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.read("order.txt").split() == ["slow", "quick", "end"]

@@ -9,6 +9,7 @@ import pytest
 
 from doflow.dot import checkpoint, graph, moves, reading
 from doflow.dot.model import COLOURS, MOVES, STATUSES
+from doflow.errors import UsageError
 
 TEXT = """// the graph of a test
 digraph "PRD-1" {
@@ -91,3 +92,71 @@ def test_every_move_is_a_line_of_the_log_and_a_checkpoint(dot: Path) -> None:
     assert saved["version"] == "1.0.0"
     assert {node["id"]: node["status"] for node in saved["nodes"]}["start"] == "validated"
     assert saved["content_hash"] == moves.digest(dot.read_text()) == lines[-1]["after"]
+
+
+def test_work_is_sent_back_at_most_as_often_as_the_diamond_allows(dot: Path) -> None:
+    dot.write_text(TEXT.replace("[shape=diamond]", "[shape=diamond, max_retries=1]"))
+    walk(dot, "start", "impl", "gate")
+    for _ in range(2):
+        moves.transition(dot, "decide", "active")
+        moves.transition(dot, "decide", "failed")
+        if graph.retries(reading.read(dot).node("decide")) == 0:
+            moves.requeue(dot, "decide")
+            walk(dot, "impl", "gate")
+
+    with pytest.raises(moves.Refused, match="decide has sent the work back 1 times, and no more is allowed") as refused:
+        moves.requeue(dot, "decide")
+
+    assert "max_retries" in refused.value.hint
+    assert reading.read(dot).node("decide").status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [("gate", "gate has no retry edge"), ("decide", "decide is pending: only what failed is sent back")],
+)
+def test_only_a_failed_diamond_with_a_way_back_sends_work_back(dot: Path, node: str, message: str) -> None:
+    with pytest.raises(moves.Refused, match=message):
+        moves.requeue(dot, node)
+
+
+def test_a_move_that_was_made_already_is_left_alone_and_a_claim_is_refused(dot: Path) -> None:
+    moves.transition(dot, "impl", "active")
+    text, log = dot.read_text(), Path(moves.log(dot)).read_text()
+
+    moves.transition(dot, "impl", "active")
+    with pytest.raises(moves.Refused, match="impl is active, not pending: it was moved by another"):
+        moves.transition(dot, "impl", "active", expect="pending")
+
+    assert (dot.read_text(), Path(moves.log(dot)).read_text()) == (text, log)
+
+
+def test_a_run_brings_nodes_where_they_are_by_the_moves_of_the_table(dot: Path) -> None:
+    walk(dot, "start", "impl")
+
+    moves.follow(
+        dot, {"impl": ("active", 0), "gate": ("validated", 0), "decide": ("pending", 2)}, by="run 1", note="why"
+    )
+
+    lines = [json.loads(line) for line in Path(moves.log(dot)).read_text().splitlines()[4:]]
+    assert [(line["node"], line["from"], line["to"]) for line in lines] == [
+        ("impl", "validated", "pending"),
+        ("impl", "pending", "active"),
+        ("gate", "pending", "active"),
+        ("gate", "active", "validated"),
+        ("decide", "pending", "pending"),
+    ]
+    assert {line["by"] for line in lines} == {"run 1"}
+    assert graph.retries(reading.read(dot).node("decide")) == 2
+    assert {node.status for node in moves.restart(dot).nodes} == {"pending"}
+    assert graph.retries(reading.read(dot).node("decide")) == 0
+
+
+def test_an_unknown_node_or_status_is_said_with_those_there_are(dot: Path) -> None:
+    with pytest.raises(UsageError, match="there is no node nobody") as unknown:
+        moves.transition(dot, "nobody", "active")
+    with pytest.raises(moves.Refused, match="'done' is no status of a node") as odd:
+        moves.transition(dot, "impl", "done")
+
+    assert unknown.value.hint == "nodes: start, impl, gate, decide, exit"
+    assert odd.value.hint == "statuses: pending, active, impl_complete, validated, failed"
