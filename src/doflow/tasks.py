@@ -136,7 +136,6 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     world.flow = concrete.flow(world.flow, world.params)
     work = Work(world, Projection(world))
     work.echo = _echo(world) if session.executing and world.flow.file.endswith((".dot", ".gv")) else None
-    work.echo = _echo(world) if session.executing and world.flow.file.endswith((".dot", ".gv")) else None
     session.add(work)
     if not run.fresh and not options.reopen and world.head.branch != run.branch:
         world.frozen = finished(session, run)
