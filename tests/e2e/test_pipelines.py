@@ -241,3 +241,31 @@ def test_a_pipeline_whose_file_cannot_be_written_goes_on_and_says_so(piped: Proj
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the statuses in auth.dot were not written" in done.stdout + done.stderr
+
+
+def test_a_no_at_a_gate_names_the_worker_whose_work_is_sent_back(piped: Project) -> None:
+    piped.write("pipelines/auth.dot", LOOP.replace('command="grep yes ok.txt"', 'question="Is it good?"'))
+    piped.agent('put("ok.txt", f"{nth}"); say(f"built {nth}")')
+
+    asked = piped.doit("auth")
+    assert "doflow approve check   or   doflow reject build --note" in asked.stdout
+    assert piped.doflow("reject", "build", "--note", "Say yes in it.").returncode == 0
+    assert piped.doit("auth").returncode == 2
+
+    assert piped.calls() == ["build", "build"]
+    assert "Say yes in it." in piped.prompts()[1]
+    builds = [to for node, to in moved(piped) if node == "build"]
+    assert builds == ["active", "impl_complete", "validated", "pending", "active", "impl_complete", "validated"]
+
+
+def test_a_fresh_clone_knows_how_far_the_pipeline_is(piped: Project) -> None:
+    assert piped.doit("auth").returncode == 0
+    other = piped.root.parent / "clone"
+    piped.git("clone", "-q", str(piped.root), str(other))
+    assert {node.status for node in reading.read(other / "pipelines/auth.dot").nodes} == {"validated"}
+
+    done = piped.program("doit", "auth", cwd=other)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(piped.calls()) == 3, "nothing is paid again"
+    assert piped.git("status", "--short", cwd=other) == ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support import house
 
-from doflow.dot import catalogue, translate
+from doflow.dot import catalogue, checks, reading, translate
+from doflow.dot.model import MOVES, SHAPES, STATUSES
 from doflow.errors import FlowError, UsageError
 from doflow.model import Check, Flow, Read, Step
 
@@ -191,3 +194,25 @@ def test_a_name_or_a_path_finds_a_pipeline(tmp_path: Path) -> None:
     assert catalogue.locate(tmp_path, "other.dot", {}) == Path("other.dot")
     with pytest.raises(UsageError, match="there is no file and no pipeline other"):
         catalogue.locate(tmp_path, "other", {})
+
+
+def test_the_pipeline_of_the_page_is_valid_and_runs(tmp_path: Path) -> None:
+    page = (house.TOP / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    text = page.partition("```dot\n")[2].partition("```")[0]
+
+    assert checks.check(reading.parse(text)) == ()
+    (tmp_path / "auth.dot").write_text(text)
+    found = translate.flow(str(tmp_path / "auth.dot"), "auth", "auth.dot")
+    assert found.pipeline == ("impl_auth", "check", "good", "ship")
+    assert [one.id for one in found.steps if one.kind == "gate"] == ["ship"]
+
+
+def test_every_handler_and_every_status_is_on_the_page() -> None:
+    page = (house.TOP / "docs" / "pipelines.md").read_text(encoding="utf-8")
+
+    assert [word for pair in SHAPES.items() for word in pair if f"`{word}`" not in page] == []
+    assert [status for status in STATUSES if f"`{status}`" not in page] == []
+    table = {row[0]: row[1] for row in re.findall(r"^\| `(\w+)` \| ([^|]+) \|$", page, re.M) if row[0] in MOVES}
+    assert {start: set(re.findall(r"`(\w+)`", to)) - {"pending"} for start, to in table.items()} == {
+        start: set(to) for start, to in MOVES.items()
+    }

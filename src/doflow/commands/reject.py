@@ -6,6 +6,7 @@ import argparse
 
 from doflow import deciding, judge, keys
 from doflow.errors import UsageError
+from doflow.kinds import gate
 from doflow.model import Step
 from doflow.session import Work
 from doflow.world import World
@@ -49,8 +50,8 @@ def _step(work: Work, said: str, note: str) -> Step:
     world = work.world
     step = deciding.named(work, said)
     if step.kind == "gate":
-        makers = [other.id for other in world.flow.steps if {*other.makes} & {read.path for read in step.reads}]
-        hint = f'doflow reject {makers[-1] if makers else "STEP"} --note "{note}"'
+        maker = gate.maker(step, world)
+        hint = f'doflow reject {maker if maker != step.id else "STEP"} --note "{note}"'
         raise UsageError(f"{step.id} only asks; reject the step that made what it shows", hint)
     if step.kind in _NOTELESS:
         who = _NOTELESS[step.kind]

@@ -37,9 +37,16 @@ def ask(step: Step, world: World) -> Outcome:
     paths = ", ".join(world.path(said) for said in _made(step, world))
     question = plan.gate_text(step, world.settings)
     reason = f"{question} ({paths})" if paths else question
-    hint = f"doflow approve {step.id}   or   doflow reject {step.id} --note '…'   then: {world.again}"
+    hint = f"doflow approve {step.id}   or   doflow reject {maker(step, world)} --note '…'   then: {world.again}"
     world.ledger.add("gate", step=step.id, message=reason, hint=hint, shown=shown(step, world))
     return Outcome(Status.PAUSED, reason, hint)
+
+
+def maker(step: Step, world: World) -> str:
+    """Whose work a no sends back: of a gate that only asks, the last step that made what it shows."""
+    shown = {read.path for read in step.reads} if step.kind == "gate" else set()
+    made = [name for name in world.order() if (other := world.flow.step(name)) and shown & {*other.makes}]
+    return made[-1] if made else step.id
 
 
 def _made(step: Step, world: World) -> tuple[str, ...]:
