@@ -1,4 +1,4 @@
-"""A flow as a graph, and the graph as text or mermaid (`picture` makes svg of it, `dot.writing` DOT). Pure."""
+"""A flow as a graph, and the graph as text, mermaid or dot (`picture` makes svg of it). Pure."""
 
 from __future__ import annotations
 
@@ -154,6 +154,24 @@ def _marked(words: str) -> str:
     """Mermaid knows entities by `#name;`; everything that could end a label or start markup becomes one."""
     table = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "`": "#96;", ";": "#59;", "\\": "#92;"}
     return "".join(table.get(sign, sign) for sign in " ".join(words.split()))
+
+
+def dot(graph: Graph) -> str:
+    shapes = {
+        "gate": "octagon", "clarify": "octagon", "route": "diamond", "pause": "oval", "phases": "box3d", "shell": "cds",
+    }  # fmt: skip
+    lines = [f"digraph {_quoted(graph.name)} {{", "  rankdir=TB;", '  node [shape=box, fontname="sans-serif"];']
+    for box in graph.boxes:
+        label = _quoted(f"{box.title}\n{short(box.words)}" if box.words else box.title)
+        lines.append(f"  {_quoted(box.id)} [label={label}, shape={shapes.get(box.shape, 'box')}];")
+    for arrow in graph.arrows:
+        label = f" [label={_quoted(arrow.when)}]" if arrow.when else ""
+        lines.append(f"  {_quoted(arrow.start)} -> {_quoted(arrow.to)}{label};")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _quoted(words: str) -> str:
+    return '"' + words.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def short(words: str, limit: int = 60) -> str:
