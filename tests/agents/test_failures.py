@@ -77,6 +77,14 @@ def test_a_limit_with_a_time_stops_the_run_until_then(name: str, project: Projec
     assert timedelta(minutes=110) < wait(end) < timedelta(minutes=122), end
 
 
+@clis.needed("codex")
+def test_a_limit_that_codex_waits_out_in_silence_is_told_by_its_complaints(project: Project) -> None:
+    code, end, _ = run(project, "codex", always(Fail(429, after=7200)), patience=10)
+
+    assert (code, end["event"]) == (3, "rate_limited"), end
+    assert timedelta(minutes=110) < wait(end) < timedelta(minutes=122), end
+
+
 @pytest.mark.parametrize("name", clis.cases())
 def test_a_limit_that_passes_by_itself_is_no_limit(name: str, project: Project) -> None:
     works = play(Write(str(project.root / NOTE), "# Note\n"), Say("written"))

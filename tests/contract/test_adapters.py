@@ -266,6 +266,40 @@ def test_a_limit_says_until_when_it_holds(name: str, wait: timedelta, tmp_path: 
     assert abs(moment - datetime.now(UTC) - wait) < timedelta(seconds=30)
 
 
+WAITING = {
+    "codex": (
+        b'{"type":"thread.started","thread_id":"t"}\n{"type":"turn.started"}\n'
+        b'{"type":"error","message":"Reconnecting... 1/1 (exceeded retry limit, last status: 429 Too Many Requests)"}\n',
+        "WARN codex_core::responses_retry: stream disconnected - retrying sampling request (1/1 in 7200s)...\n",
+        timedelta(hours=2),
+    ),
+    "opencode": (
+        b"",
+        'level=ERROR message="stream error" error.error="AI_APICallError: Number of requests exceeded your rate limit"\n',
+        timedelta(hours=1),
+    ),
+    "gemini": (b"", "Attempt 1 failed with status 429. Retrying with backoff...\n", timedelta(hours=1)),
+}
+
+
+@pytest.mark.parametrize("use", WAITING)
+def test_a_cli_that_waited_for_a_limit_until_it_was_stopped_is_limited(use: str, tmp_path: Path) -> None:
+    data, complaint, wait = WAITING[use]
+
+    outcome = ended(use, data, tmp_path, -15, "idle", complaint)
+    other = ended(use, b"", tmp_path, -15, "idle", "Loading the model\n")
+
+    assert outcome.status is Status.RATE_LIMITED
+    assert abs(datetime.fromisoformat(outcome.resume_at) - datetime.now(UTC) - wait) < timedelta(seconds=30)
+    assert other.status is Status.TIMEOUT
+
+
+def test_a_limit_that_codex_has_waited_out_is_forgotten(tmp_path: Path) -> None:
+    went_on = b'{"type":"item.completed","item":{"type":"command_execution","status":"completed"}}\n'
+
+    assert ended("codex", WAITING["codex"][0] + went_on, tmp_path, -15, "idle").status is Status.TIMEOUT
+
+
 def test_a_tool_that_was_never_offered_is_no_refusal(tmp_path: Path) -> None:
     assert judged("gemini-absent", tmp_path).status is Status.DONE
 
@@ -414,6 +448,7 @@ NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
         ("try again in 2 hours 30 minutes.", "2026-11-16T14:30:00"),
         ("Please try again in 398ms. Visit", "2026-11-16T12:00:00.398000"),
         ("Suggested retry after 3600s.", "2026-11-16T13:00:00"),
+        ("retrying sampling request (1/1 in 3599.5s)...", "2026-11-16T12:59:59.500000"),
         ("Please retry in 41.5s", "2026-11-16T12:00:41.500000"),
         ("Your quota will reset after 5h30m20s.", "2026-11-16T17:30:20"),
         ("try again in 3 days, 1 hour and 5 minutes", "2026-11-19T13:05:00"),

@@ -170,6 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _silent(self, deed: Hang | Garbage) -> None:
         if isinstance(deed, Garbage) or deed.midway:
+            time.sleep(0.5)  # some ask again and again
             self._begin("text/event-stream")
             self.wfile.write(
                 b"<html>\xff\xfe not what you asked for\n\n" if isinstance(deed, Garbage) else b": wait\n\n"

@@ -23,7 +23,7 @@ PROGRAM = Program(
     tried="0.166.0",
     login="codex login",
     names=("OPENAI_*", "CODEX_HOME", "CODEX_API_KEY", "AZURE_OPENAI_*"),
-    settings=(),
+    settings=(("RUST_LOG", "error,codex_core::responses_retry=warn"),),
     managed=(
         *("exec", "resume", "--json", "-m", "--model", "-s", "--sandbox", "--full-auto", "--approve-for-me"),
         *("--dangerously-bypass-approvals-and-sandbox", "--yolo", "--skip-git-repo-check", "-C", "--cd", "--worktree"),
@@ -38,7 +38,7 @@ PROGRAM = Program(
     counts="tokens",
 )
 
-_KINDS = ("thread.started", "turn.started", "turn.completed", "turn.failed", "error", "agent_message", "declined")
+_KINDS = ("thread.started", "turn.started", "turn.completed", "turn.failed", "error", "item.completed")
 _QUIET = ("-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false")
 
 
@@ -55,12 +55,13 @@ def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
 
 
 def _answer(records: stream.Records) -> Answer:
-    session = text = error = ""
+    session = text = error = note = ""
     usage: Usage | None = None
     success = False
     refused: list[str] = []
     for record in records:
         kind, item = record.get("type"), stream.record(record, "item")
+        note = _retrying(record) or ("" if kind in ("item.completed", "turn.completed") else note)
         if kind == "thread.started":
             session = stream.words(record.get("thread_id"))
         elif kind == "turn.started":
@@ -73,7 +74,13 @@ def _answer(records: stream.Records) -> Answer:
             text = stream.words(item.get("text"))
         elif kind == "item.completed" and item.get("status") == "declined":
             refused.append(stream.words(item.get("command")) or stream.words(item.get("type")) or "a tool")
-    return Answer(success, text, session, "", usage, tuple(refused), error, _status(error))
+    return Answer(success, text, session, "", usage, tuple(refused), error, _status(error), note=note)
+
+
+def _retrying(record: Record) -> str:
+    """Its words when it tries again by itself, for as long as the server asks it to."""
+    said = stream.words(record.get("message"))
+    return said if record.get("type") == "error" and said.startswith("Reconnecting") else ""
 
 
 def _error(record: Record) -> str:
@@ -81,7 +88,7 @@ def _error(record: Record) -> str:
     said = stream.words(stream.record(record, "error").get("message")) or stream.words(record.get("message"))
     if record.get("type") == "turn.failed":
         return said or "the turn failed"
-    return "" if said.startswith("Reconnecting") else said
+    return "" if _retrying(record) else said
 
 
 def _status(error: str) -> int:

@@ -125,11 +125,11 @@ def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outc
     reason = process.explain(result, (ask.profile.executable or program.name,))
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, reason)
-    if result.stopped and _waiting(result):
-        said = f"{program.name} waited for a limit to end and was stopped"
-        return Outcome(
-            Status.RATE_LIMITED, f"{ask.profile.name} is rate limited ({said})", resume_at=contract.resume_at("")
-        )
+    if result.stopped and (complaint := _waiting(result, answer)):
+        when = resets.said(complaint)
+        said = f"{program.name} waited for a limit to end and was stopped{contract.disbelieved(when)}"
+        reason = f"{ask.profile.name} is rate limited ({said})"
+        return Outcome(Status.RATE_LIMITED, reason, resume_at=contract.resume_at(when))
     if result.stopped:
         hint = f"a longer limit: `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
         return Outcome(Status.TIMEOUT, reason, hint, transient=True)
@@ -142,10 +142,11 @@ def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outc
     return _unproven(program, ask, result, answer, reason)
 
 
-def _waiting(result: Result) -> bool:
-    """It tried again and again in silence: the last of its complaints are about a limit."""
-    said = process.tail(result.err, 1500).casefold()
-    return "status 429" in said or _any(_LIMITS, said)
+def _waiting(result: Result, answer: Answer) -> str:
+    """The last of its complaints, if they are about a limit: it tried again and again by itself; '' = they are not."""
+    said = f"{process.tail(result.err, 1500)}\n{answer.note}"
+    low = said.casefold()
+    return said if "status 429" in low or "status: 429" in low or _any(_LIMITS, low) else ""
 
 
 def _error(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _SPAN = r"\d+(?:\.\d+)?\s*(?:ms|d(?:ays?)?|h(?:ours?|rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)\b"
-_IN = rf"(?:again|retry|retrying|resets?|wait)\s+(?:in|after)?\s*((?:{_SPAN}[\s,]*(?:and\s+)?|\d+(?:\.\d+)?[dhms](?=\d))+)"
+_BEFORE = r"(?:again|retry|retrying(?:[\w ]+\(\d+/\d+)?|resets?|wait)"
+_IN = rf"{_BEFORE}\s+(?:in|after)?\s*((?:{_SPAN}[\s,]*(?:and\s+)?|\d+(?:\.\d+)?[dhms](?=\d))+)"
 _AT = r"(?:again|resets?|until)\s+(?:at\s+|on\s+)?(.{3,60})"
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"
 _DAY = r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?\s+(\d{1,2})(?:st|nd|rd|th)?\b(?:,?\s+(\d{4}))?"
