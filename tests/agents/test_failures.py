@@ -29,11 +29,11 @@ def always(deed: Deed) -> Scenario:
 
 
 def run(
-    project: Project, name: str, scenario: Scenario, settings: str = "", patience: int = 120, **env: str
+    project: Project, name: str, scenario: Scenario, settings: str = "", patience: int = 120, most: int = 180, **env: str
 ) -> tuple[int, dict, Model]:
     """The exit code, the last entry that says how it ended, and the model with what it heard."""
     project.flow("notes", FLOW)
-    limits = f"timeouts: {{idle: {patience}s, max: {patience + 5}s}}\n"
+    limits = f"timeouts: {{idle: {patience}s, max: {most}s}}\n"
     with Model(scenario) as model:
         clis.use(project, name, model, limits + (settings or "retry: {enabled: false}\n"))
         done = project.doit("notes", "--goal=a note", timeout=240, env=env)
@@ -113,9 +113,9 @@ def test_a_model_that_hangs_is_stopped_by_the_watchdog(name: str, project: Proje
 
 @pytest.mark.parametrize("name", clis.cases())
 def test_garbage_is_an_error_and_no_answer(name: str, project: Project) -> None:
-    patience = PATIENCE[name] if name == "opencode" else 120  # it asks again and again
+    most = PATIENCE[name] if name == "opencode" else 180  # it asks again and again
 
-    code, end, _ = run(project, name, always(Garbage()), patience=patience)
+    code, end, _ = run(project, name, always(Garbage()), most=most)
 
     assert (code, end["event"]) == (1, "error"), end
     assert end["status"] in ("failed", "timeout") and name in end["message"]
