@@ -133,7 +133,7 @@ def main() -> int:
     wanted = [name for name in PROGRAMS if not executable(name).exists()]
     if wanted and not shutil.which("npm"):
         print(f"no npm, so {', '.join(wanted)} cannot be installed; their tests are skipped", file=sys.stderr)
-        return 1
+        wanted = []
     for name in wanted:
         try:
             install(name)
