@@ -29,7 +29,13 @@ def always(deed: Deed) -> Scenario:
 
 
 def run(
-    project: Project, name: str, scenario: Scenario, settings: str = "", patience: int = 120, most: int = 180, **env: str
+    project: Project,
+    name: str,
+    scenario: Scenario,
+    settings: str = "",
+    patience: int = 120,
+    most: int = 180,
+    **env: str,
 ) -> tuple[int, dict, Model]:
     """The exit code, the last entry that says how it ended, and the model with what it heard."""
     project.flow("notes", FLOW)

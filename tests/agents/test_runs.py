@@ -62,3 +62,24 @@ def test_a_token_and_an_address_of_the_api_are_passed_on(project: Project) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     sent = {name.lower(): value for name, value in model.heard[0].headers.items()}
     assert sent["authorization"] == "Bearer a-token-of-mine" and "x-api-key" not in sent
+
+
+STORES = {"claude": ".claude/projects", "codex": ".codex/sessions .codex/*.sqlite*", "gemini": ".gemini/tmp"}
+
+
+@pytest.mark.parametrize("name", clis.cases(*STORES))
+def test_a_session_that_was_deleted_is_replaced_by_one_that_is_told_everything(name: str, project: Project) -> None:
+    """The check deletes what the CLI keeps of its sessions, just before the note is handed back."""
+    gone = " ".join(f"$HOME/{store}" for store in STORES[name].split())
+    check = f'{{run: "rm -rf {gone}; grep -q Ready {RUN}/note.md"}}'
+    project.flow("notes", FLOW.replace("{headings: [Ready]}", check))
+    with Model(author(project)) as model:  # type: ignore[arg-type]
+        clis.use(project, name, model)
+        done = project.doit("notes", "--goal=a note", timeout=240)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "is gone, so it is told everything again" in done.stdout
+    mended = [heard for heard in model.heard if "did not pass" in heard.prompt]
+    assert mended and "note of the day" in mended[0].prompt
+    first, second, _ = (entry for entry in project.events() if entry["event"] == "returned")
+    assert "" != first["session"] != second["session"] != ""
