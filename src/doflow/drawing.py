@@ -1,4 +1,4 @@
-"""A flow as a graph, and the graph as text, mermaid or dot (`picture` makes svg of it). Pure."""
+"""A flow as a graph, and the graph as text, mermaid or dot (`picture` makes svg of it). Pure: no disk, no library."""
 
 from __future__ import annotations
 
@@ -157,6 +157,7 @@ def _marked(words: str) -> str:
 
 
 def dot(graph: Graph) -> str:
+    """A picture, nothing more: what runs is written by `dot.writing`."""
     shapes = {
         "gate": "octagon", "clarify": "octagon", "route": "diamond", "pause": "oval", "phases": "box3d", "shell": "cds",
     }  # fmt: skip

@@ -659,7 +659,7 @@ def test_show_draws_a_flow(project: Project):
 
     assert "<> triage.route" in project.doflow("show", "routed").stdout
     assert project.doflow("show", "routed", "--format", "mermaid").stdout.startswith("flowchart TD\n")
-    assert project.doflow("show", "routed", "--format", "dot").stdout.startswith('digraph "routed" {\n')
+    assert project.doflow("show", "routed", "--format", "dot").stdout.startswith("digraph routed {\n")
     assert project.doflow("show", "routed", "--format", "svg").stdout.startswith("<svg ")
     edges = looked(project, "show", "routed")["edges"]
     assert {"from": "routed:triage.route", "to": "routed:plan", "when": "LARGE"} in edges

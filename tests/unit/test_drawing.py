@@ -136,6 +136,13 @@ def test_mermaid_labels_hold_nothing_that_ends_them():
     assert all(not set(label.replace("<br/>", "").replace("#quot;", "")) & set('"<>&`\\') for label in labels)
 
 
+def test_dot_quotes_are_balanced():
+    text = drawing.dot(graph_of(step("a", about=NASTY)))
+
+    line = next(line for line in text.splitlines() if "label=" in line)
+    assert 'label="a\\na \\"quoted\\" <b>&amp; `x`; \\\\ end# → a.md"' in line
+
+
 @pytest.mark.parametrize("steps", [(step("a", about=NASTY, gate=NASTY), step("b")), ROUTED])
 def test_svg_is_xml_with_one_box_per_node_and_one_line_per_arrow(steps):
     graph = graph_of(*steps)
