@@ -141,6 +141,14 @@ class Appender:
         size = os.fstat(self._fd).st_size
         return size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
 
+    def mark(self) -> tuple[int, ...]:
+        """Changes with every write, ours or not, and when another file stands at the path."""
+        try:
+            there, ours = os.lstat(self.path), os.fstat(self._fd)
+        except OSError:
+            return ()
+        return (there.st_ino, ours.st_ino, ours.st_size, ours.st_mtime_ns, ours.st_ctime_ns)
+
     def sync(self) -> None:
         try:
             os.fsync(self._fd)

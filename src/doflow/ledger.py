@@ -6,6 +6,7 @@ A line that a killed writer left torn is dropped by the reader and never joined 
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,9 @@ LATER = "later"
 #: events that are shown but not kept: they would repeat with every look at a run
 SHOWN = frozenset({"heartbeat", "step_skipped"})
 
+Keep = Callable[[int, str, str], str]
+_WRITTEN: set[str] = set()
+
 
 class Ledger:
     """The writer. Threads may share it."""
@@ -40,6 +44,8 @@ class Ledger:
         self._listen = listen
         self._file: files.Appender | None = None
         self._guard = threading.Lock()
+        self._copy: bytearray | None = None
+        self._mark: tuple[int, ...] = ()
 
     def add(self, event: str, durable: Any = None, **data: Any) -> Entry:
         entry = {"event": event, "at": now(), "run": self._run, **data}
@@ -48,9 +54,11 @@ class Ledger:
             if sync is True:
                 idle.now()  # what was put off is on the disk before this is
             with self._guard:
-                if self._file is None:
-                    self._file = files.Appender(str(self._path))
-                self._file.add(line(entry), sync is True)
+                file, text = self._open(), line(entry)
+                file.add(text, sync is True)
+                if self._copy is not None:
+                    self._copy += text
+                    self._mark = file.mark()
             if sync == LATER:
                 idle.later(self.sync)
         self._listen(entry)
@@ -62,12 +70,49 @@ class Ledger:
             if self._file is not None:
                 self._file.sync()
 
+    def arm(self) -> None:
+        """From now on we know what it must hold: agents are at work, and it is not for them to write here."""
+        with self._guard:
+            if self._copy is None:
+                self._mark = self._open().mark()
+                self._copy = bytearray(self._path.read_bytes())
+
+    def _open(self) -> files.Appender:
+        if self._file is None:
+            self._file = files.Appender(str(self._path))
+            _WRITTEN.add(str(self._path))
+        return self._file
+
+    def mend(self, keep: Keep) -> bool:
+        """If somebody else wrote here: that goes aside, and all that we wrote is there again."""
+        with self._guard:
+            if self._copy is None or self._file is None or self._file.mark() == self._mark:
+                return False
+            self._file.close()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(self._path):
+                folder = files.open_folder(str(self._path.parent))
+                try:
+                    keep(folder, self._path.name, "/".join(self._path.parts[-4:]))
+                finally:
+                    os.close(folder)
+            files.write(str(self._path), bytes(self._copy))
+            self._file = files.Appender(str(self._path))
+            self._mark = self._file.mark()
+            return True
+
     def close(self) -> None:
         with self._guard:
             if self._file is not None:
                 self._file.sync()
                 self._file.close()
                 self._file = None
+                _WRITTEN.discard(str(self._path))
+
+
+def writes(path: str) -> bool:
+    """Whether a ledger of this process writes there."""
+    return path in _WRITTEN
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

@@ -33,6 +33,7 @@ IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 RESTORED = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 NOTHING: tuple[Any, ...] = ()
 GONE: tuple[Any, ...] = ("gone",)
+FAREWELL = b"doflow: stopped, because doflow itself ended\n"
 
 
 class Trouble(Exception):
@@ -53,6 +54,7 @@ class Nanny:
         self.answers = answers
         self.wake = wake
         self.main = 0
+        self.err = b""
         self.status: int | None = None
         self.poll = select.poll()
         self.poll.register(requests, select.POLLIN)
@@ -65,7 +67,7 @@ class Nanny:
 
     def run(self, request: tuple[Any, ...]) -> tuple[Any, ...]:
         begun = time.monotonic()
-        self.status = None
+        self.status, self.err = None, request[-1]
         try:
             self.main = start(*request)
         except Trouble as trouble:
@@ -89,6 +91,7 @@ class Nanny:
             message = self.listen(deadline)
             if message is GONE:
                 self.sweep()
+                os.write(log(self.err), FAREWELL)  # its time tells what was written before the end and what after
                 os._exit(0)
             if message and message[0] == "stop":
                 limit = time.monotonic() + float(message[1])

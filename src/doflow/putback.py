@@ -37,8 +37,8 @@ def restore(
     read_blob: Callable[[str], bytes],
     keep: Keep,
 ) -> None:
-    """Put exactly the paths of `changes` back as in `before`. `read_blob` gives the bytes of a git blob by id,
-    `keep` (a Quarantine, or what its `about` gives) takes what is displaced.
+    """Put exactly the paths of `changes` back as in `before`. `read_blob` gives the bytes of a git blob by id (without
+    a `store`: of every file by its sha256), `keep` (a Quarantine, or what its `about` gives) takes what is displaced.
 
     What cannot be put back is named in one WorldError at the end, after everything else is in place.
     """
@@ -192,8 +192,8 @@ def _fill(job: _Job, fd: int, spare: str, path: str, wanted: Item) -> None:
 
 
 def _bytes(job: _Job, wanted: Item) -> Iterable[bytes]:
-    if wanted.blob:
-        yield job.read_blob(wanted.blob)
+    if wanted.blob or not job.store:
+        yield job.read_blob(wanted.blob or wanted.value)
         return
     if wanted.value.startswith("unreadable"):
         raise WorldError("it could not be read before the step", hint="give yourself leave to read it")

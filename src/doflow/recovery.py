@@ -17,22 +17,36 @@ if TYPE_CHECKING:
 
 
 def recover(world: World, fence: Fence) -> None:
+    if (world.state_dir / "window").exists():
+        _fenced(world, fence)
     book = world.book
     if not book.steps and not world.run.fresh and not (world.run_dir / lock.NAME).exists():
         relearn(world)
     for name, entry in list(book.returned.items()):
         _pending(world, name, entry)
     flying = {name: entry for name, entry in book.begun.items() if name not in book.returned}
+    back = [path for name, entry in flying.items() for path in _unwatched(world, fence, name, entry)]
+    if back:
+        from doflow.guards import ends
+
+        ends.recovered(world, ends.Left(tuple(back)))
+
+
+def _fenced(world: World, fence: Fence) -> None:
+    """First of all, before git is asked anything: what agents did that were at work when the process was killed."""
+    from doflow.guards import ends
+
+    begun = world.book.begun
+    flying = {name: entry for name, entry in begun.items() if not _whole(world, name)}
     scopes = {name: scope for name, entry in flying.items() if (scope := _scope(world, name, entry))}
-    left = list(fence.recover(scopes)) if scopes else []
-    if not scopes:
-        fence.discard()
-    for name, entry in flying.items():
-        left += _unwatched(world, fence, name, entry)
-    if left:
-        world.ledger.add(
-            "warning", message=f"left by a killed step and kept aside: {', '.join(left)}", hint="doflow quarantine list"
-        )
+    done = (entry.get("files", {}) for name, entry in world.book.returned.items() if name not in flying)
+    ends.recovered(world, fence.recover(scopes, frozenset(path for made in done for path in made)))
+
+
+def _whole(world: World, name: str) -> bool:
+    """An agent had returned, and all it made is still there: that is not undone."""
+    files_: Mapping[str, str] = world.book.returned.get(name, {}).get("files", {})
+    return name in world.book.returned and all(world.digest(path) == digest for path, digest in files_.items())
 
 
 def sweep(world: World) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from doflow import contents, files
 from doflow.contents import Change, Item, Snapshot, load
@@ -19,6 +20,7 @@ __all__ = ["Change", "Item", "Snapshot", "compare", "load", "matches", "restore"
 
 _RACY_NS = 20_000_000
 _DEEPEST = 200
+_RESTLESS = frozenset(("objects", "lfs", "logs", "index", "index.lock", "FETCH_HEAD", "ORIG_HEAD", "COMMIT_EDITMSG"))
 
 
 def take(
@@ -27,13 +29,15 @@ def take(
     store: str | os.PathLike[str] = "",
     in_git: Mapping[str, tuple[str, str]] | None = None,
     before: Snapshot | None = None,
+    only: Callable[[str], bool] | None = None,
 ) -> Snapshot:
-    """Walk the project. `skip` are paths that are passed over (with all below); an empty `store` keeps no bytes.
+    """Walk the project. `skip` are paths that are passed over (with all below), as is what `only` says no to; an empty
+    `store` keeps no bytes.
 
     What has the stat of `before` is not read again, unless it was touched while that snapshot was taken. Bytes that
     git holds under the very same path (`in_git`: path -> mode, blob id) are not stored.
     """
-    walk = _Walk(skip, os.fspath(store), in_git or {}, before)
+    walk = _Walk(skip, os.fspath(store), in_git or {}, before, only)
     taken = time.time_ns()
     try:
         walk.folder(files.open_folder(os.fspath(root)), "", 0)
@@ -48,8 +52,14 @@ class _Walk:
     """One walk; collects items and folders."""
 
     def __init__(
-        self, skip: Iterable[str], store: str, in_git: Mapping[str, tuple[str, str]], before: Snapshot | None
+        self,
+        skip: Iterable[str],
+        store: str,
+        in_git: Mapping[str, tuple[str, str]],
+        before: Snapshot | None,
+        only: Callable[[str], bool] | None,
     ) -> None:
+        self.only = only
         self.skip = frozenset(path.strip("/") for path in skip) | {".doflow"}
         self.store = store
         self.in_git = in_git
@@ -63,7 +73,9 @@ class _Walk:
         try:
             for name, status in _listing(fd):
                 path = f"{rel}/{name}" if rel else name
-                if name == ".git" or path in self.skip:
+                if path in self.skip or (self.only is not None and not self.only(path)):
+                    continue
+                if name == ".git" and (not rel or not self._nested(fd, path, status, depth)):
                     continue
                 if stat.S_ISDIR(status.st_mode) and depth < _DEEPEST:
                     self._inner(fd, name, path, depth)
@@ -71,6 +83,20 @@ class _Walk:
                     self._item(fd, name, path, status)
         finally:
             os.close(fd)
+
+    def _nested(self, fd: int, path: str, status: os.stat_result, depth: int) -> bool:
+        """A repository inside the project: of its git folder what steers it; False = that is all there is to see."""
+        if not stat.S_ISDIR(status.st_mode):
+            return True
+        self.folders.add(path)
+        with suppress(FileNotFoundError, PermissionError, NotADirectoryError):
+            inner = files.open_folder(".git", dir_fd=fd)
+            only, self.only = self.only, _steers
+            try:
+                self.folder(inner, path, depth + 1)
+            finally:
+                self.only = only
+        return False
 
     def _inner(self, fd: int, name: str, path: str, depth: int) -> None:
         self.folders.add(path)
@@ -98,6 +124,11 @@ class _Walk:
         return bool(kept) or os.path.exists(contents.stored(self.store, known.value))
 
 
+def _steers(path: str) -> bool:
+    """Of a nested git folder: not its objects, nor what looking at it (`git status`) changes."""
+    return path.rpartition(".git/")[2].partition("/")[0] not in _RESTLESS
+
+
 def _listing(fd: int) -> list[tuple[str, os.stat_result]]:
     """Names with their stat, in order; what vanishes meanwhile is left out."""
     found = []
@@ -111,11 +142,12 @@ def _listing(fd: int) -> list[tuple[str, os.stat_result]]:
 
 
 def compare(before: Snapshot, after: Snapshot) -> tuple[Change, ...]:
-    """What became of each path, in order of the paths."""
-    changes = []
+    """What became of each path, in order of the paths. A repository that is new inside the project is one change."""
+    new = tuple(f"{path}/" for path in after.folders - before.folders if path.endswith("/.git"))
+    changes = [Change(path.rstrip("/"), "added") for path in new]
     for path in sorted(before.items.keys() | after.items.keys()):
         kind = _became(before.items.get(path), after.items.get(path))
-        if kind:
+        if kind and not (new and path.startswith(new)):
             changes.append(Change(path, kind))
     return tuple(changes)
 

@@ -89,6 +89,14 @@ class World:
                 self._git = Git(self.head)
             return self._git
 
+    def renew(self) -> None:
+        """Git is asked anew: where HEAD stands, and which filters the config names."""
+        self._head, self._git = None, None
+
+    def forget(self) -> None:
+        """The lock was put back as it was: what we read from it is read again."""
+        self._book, self._order = None, None
+
     @property
     def book(self) -> books.Book:
         if self._book is None:

@@ -12,12 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from doflow import files, snapshot
+from doflow.guards import ends
+from doflow.guards.control import Control
 from doflow.guards.scope import Scope
+from doflow.guards.terrain import Terrain
 from doflow.job import Job
 from doflow.lock import NAME as LOCK
 from doflow.quarantine import Quarantine
 from doflow.snapshot import Change, Snapshot
 from doflow.world import STATE, World
+
+Look = tuple[tuple[Change, ...], tuple[str, ...]]
 
 
 class Fence:
@@ -25,15 +30,14 @@ class Fence:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._store = world.root / STATE / "store"
+        self._terrain = Terrain(world)
+        self._control = Control(world)
         self._base: Snapshot | None = None
-        self._seen: Snapshot | None = None
         self._open: dict[str, Scope] = {}
         self._window: list[Scope] = []
         self._tainted: tuple[str, ...] = ()
         self._abandoned = False
-        self._ignored: tuple[str, ...] | None = None
-        self._blobs: tuple[str, Mapping[str, tuple[str, str]]] = ("", {})
+        self._work = ""
 
     @property
     def quarantine(self) -> Quarantine:
@@ -43,29 +47,36 @@ class Fence:
     def _file(self) -> Path:
         return self._world.state_dir / "window"
 
-    def enter(self, job: Job) -> None:
+    def enter(self, job: Job) -> Scope:
         scope = Scope(job, self._world)
         if not self._open:
             self._keep_work(job)
-            self._base = self._take(self._seen)
+            self._base = self._terrain.take()
             self._window = []
             self._tainted = ()
             self._base.save(self._file)
+            self._control.begin()
         self._open[job.name] = scope
         self._window.append(scope)
+        return scope
 
-    def look(self, job: Job) -> tuple[tuple[Change, ...], tuple[str, ...]]:
+    def look(self, job: Job) -> Look:
         """The job's own changes so far, and what lies outside of every open scope (put back, kept aside)."""
         assert self._base is not None
-        now = self._take(self._base)
+        self._steering(job)
+        now = self._terrain.take(self._base)
         changes = tuple(change for change in snapshot.compare(self._base, now) if not self._ours(change.path))
-        changes = self._counted(changes)
-        stray = tuple(change for change in changes if not any(scope.allows(change.path) for scope in self._window))
+        changes = self._terrain.counted(changes, tuple(self._window))
+        stray = tuple(change for change in changes if not self._allowed(change.path))
         if stray:
             self._restore(stray, f"{job.name} wrote where it may not", job)
-            self._tainted = (*self._tainted, *(change.path for change in stray))
-        mine = tuple(change for change in changes if self._open[job.name].allows(change.path))
-        return mine, self._tainted
+            self._taint(*(change.path for change in stray))
+        mine = tuple(change for change in changes if change not in stray and self._open[job.name].allows(change.path))
+        theirs = self._theirs(mine)
+        if theirs:
+            self._restore(theirs, f"{job.name} changed your uncommitted work", job)
+            ends.work_kept(self._world, job, tuple(change.path for change in theirs))
+        return tuple(change for change in mine if change not in theirs), self._tainted
 
     def undo(self, job: Job, why: str) -> tuple[str, ...]:
         """Put back what the job changed inside its scope; gives the paths, which are kept in quarantine."""
@@ -77,6 +88,7 @@ class Fence:
         self._open.pop(job.name, None)
         if not self._open:
             self._base = None
+            self._control.end(not self._abandoned)
             if not self._abandoned:
                 self._file.unlink(missing_ok=True)
 
@@ -109,80 +121,83 @@ class Fence:
         self._abandoned = True
         self._open.pop(job.name, None)
 
-    def recover(self, jobs: Mapping[str, Scope]) -> tuple[str, ...]:
-        """At a start: put back what jobs that were killed in flight had changed inside their scopes."""
+    def recover(self, jobs: Mapping[str, Scope], whole: frozenset[str]) -> ends.Left:
+        """At a start: put back what was written while jobs worked that were killed; `jobs` are those to be done again,
+        `whole` the paths of those that had returned.
+
+        What was written after the agents were dead is a person's: it stays, and is named.
+        """
         base = snapshot.load(self._file)
         if base is None:
-            return ()
-        self._base = base
-        changes = snapshot.compare(base, self._take(base))
-        left = tuple(
-            change for change in changes
-            if any(scope.allows(change.path) for scope in jobs.values())
-        )  # fmt: skip
-        self._restore(left, "left behind by a killed step", None)
+            self._control.end()
+            return ends.Left()
+        dead = ends.death(self._world.state_dir, base.taken)
+        keep = self.quarantine.about("left behind by a killed step", self._world.run.name)
+        undone = self._control.recover(keep, lambda folder, change: not ends.later(folder, change, dead))
+        self._base, root = base, str(self._world.root)
+        changes = tuple(c for c in snapshot.compare(base, self._terrain.take(base)) if not self._done(c.path, whole))
+        mine = tuple(change for change in changes if any(scope.allows(change.path) for scope in jobs.values()))
+        rest = self._terrain.counted(tuple(change for change in changes if change not in mine), tuple(jobs.values()))
+        stray = tuple(change for change in rest if not ends.later(root, change, dead))
+        self._restore((*mine, *stray), "left behind by a killed step", None)
         self._base = None
         self._file.unlink(missing_ok=True)
-        return tuple(change.path for change in left)
+        if any(change.path == self._lock for change in stray):
+            self._world.forget()
+        since = tuple(change.path for change in rest if change not in stray)
+        return ends.Left(tuple(change.path for change in (*mine, *stray)) + undone.refused, undone.told, since)
 
-    def discard(self) -> None:
-        self._file.unlink(missing_ok=True)
+    def _steering(self, job: Job) -> None:
+        keep = self.quarantine.about(f"{job.name} changed what steers git or doflow", self._world.run.name, job.name)
+        undone = self._control.check(keep)
+        self._taint(*undone.refused)
+        if undone.told:
+            ends.git_undone(self._world, job, undone.told)
+
+    def _taint(self, *paths: str) -> None:
+        self._tainted = tuple(dict.fromkeys((*self._tainted, *paths)))
+
+    def _allowed(self, path: str) -> bool:
+        return any(scope.allows(path) for scope in self._window) and not self._terrain.foreign(path)
+
+    def _theirs(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+        """Where a job may write everything: what a person had not committed when it began is not its to change."""
+        assert self._base is not None
+        folder = f"{self._world.run.dir}/"
+        old = [change for change in changes if change.path in self._base.items and not change.path.startswith(folder)]
+        old = [change for change in old if not any(scope.names(change.path) for scope in self._window)]
+        if not old:
+            return ()
+        from doflow.repo import wip
+
+        known = wip.names(self._world.git, self._work)
+        return tuple(change for change in old if f"{self._world.prefix}{change.path}" in known)
 
     def _keep_work(self, job: Job) -> None:
         """The person's uncommitted work, under a ref of ours: whatever an agent does to the tree, it is there."""
         from doflow.repo import wip
 
-        wip.wip(self._world.git, f"{self._world.run.name}/{job.name.replace(':', '-')}")
+        self._work = wip.wip(self._world.git, f"{self._world.run.name}/{job.name.replace(':', '-')}")
 
     def _ours(self, path: str) -> bool:
         """The lock as we wrote it, when a job beside this one was done; the file of a pipeline likewise."""
         world = self._world
         if path in world.own:
             return world.digest(path) == world.own[path]
-        return path == f"{world.run.dir}/{LOCK}" and world.digest(path) == world.lock_digest != ""
+        return path == self._lock and world.digest(path) == world.lock_digest != ""
 
-    def _counted(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-        """Without new files that git ignores; a job that may not change the rules cannot hide anything by them."""
-        rules = [change.path for change in changes if os.path.basename(change.path) == ".gitignore"]
-        if not all(any(scope.allows(path) for scope in self._window) for path in rules):
-            return changes
-        makes = {path for scope in self._window for path in scope.makes}
-        new = [change.path for change in changes if change.kind == "added" and change.path not in makes]
-        new = [path for path in new if not any(scope.protects(path) for scope in self._window)]
-        if not new:
-            return changes
+    @property
+    def _lock(self) -> str:
+        return f"{self._world.run.dir}/{LOCK}"
+
+    def _done(self, path: str, whole: frozenset[str]) -> bool:
+        """Made by a job that had returned, or the lock as it is committed."""
+        if path != self._lock:
+            return path in whole
         from doflow.repo import history
 
-        passed = history.ignoring(self._world.git, new)
-        return tuple(change for change in changes if change.path not in passed)
-
-    def _take(self, before: Snapshot | None) -> Snapshot:
-        if self._ignored is None:
-            from doflow.repo import history
-
-            self._ignored = history.ignored(self._world.git)
-        self._seen = snapshot.take(str(self._world.root), self._skipped(), self._store, self._in_git(), before)
-        return self._seen
-
-    def _skipped(self) -> tuple[str, ...]:
-        """What git ignores is passed over, but never the run's own folder or what is protected."""
-        protect = (*self._world.settings.protect, *self._world.flow.protect)
-        return (f"{STATE}/", *(name for name in self._ignored or () if not self._watched(name, protect)))
-
-    def _watched(self, name: str, protect: tuple[str, ...]) -> bool:
-        folder = f"{self._world.run.dir}/"
-        if folder.startswith(name) or name.startswith(folder):
-            return True
-        below = [glob.lstrip("/") for glob in protect if "/" in glob.rstrip("/")]
-        return snapshot.matches(protect, name.rstrip("/")) or any(glob.startswith(name) for glob in below)
-
-    def _in_git(self) -> Mapping[str, tuple[str, str]]:
-        from doflow.repo import history, look
-
-        head = look.find(str(self._world.root))
-        if head.commit != self._blobs[0]:
-            self._blobs = (head.commit, history.blobs(self._world.git, head.commit))
-        return self._blobs[1]
+        data = history.show(self._world.git, "HEAD", f"{self._world.prefix}{path}") if self._world.head.commit else None
+        return data is not None and hashlib.sha256(data).hexdigest() == self._world.digest(path)
 
     def _restore(self, changes: tuple[Change, ...], why: str, job: Job | None) -> None:
         if not changes:
@@ -192,7 +207,7 @@ class Fence:
         assert self._base is not None
         keep = self.quarantine.about(why, self._world.run.name, job.name if job else "")
         snapshot.restore(
-            str(self._world.root), self._base, changes, self._store,
+            str(self._world.root), self._base, changes, self._terrain.store,
             lambda blob: history.blob(self._world.git, blob), keep,
         )  # fmt: skip
         files.syncfs(os.fspath(self._world.root))

@@ -48,6 +48,8 @@ def commit(
     _move(git, head, new)
     _note(git, new, tree)
     refresh(git, base, new)
+    if git.moved is not None:
+        git.moved()
     return new
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from doflow.repo import drivers, environ
@@ -25,6 +25,7 @@ class Git:
         self.seeded: tuple[str, str, tuple[int, ...]] = ("", "", ())
         self.kept: tuple[str, tuple[int, ...]] = ("", ())
         self.people: tuple[str, str] | None = None
+        self.moved: Callable[[], None] | None = None  # told after each commit of ours
         self.trees: Any = None  # see `trees`
         self.program = environ.program(head.top, os.environ)
         self._runner: Any = None

@@ -35,6 +35,18 @@ def wip(git: Git, name: str) -> str:
     return kept
 
 
+def names(git: Git, kept: str) -> frozenset[str]:
+    """The paths (from the top of the work tree) whose uncommitted state `kept` holds."""
+    if not kept:
+        return frozenset()
+    base = look.find(git.head.root).commit
+    if kept == base:
+        return frozenset()
+    against = base or private.EMPTY[len(kept)]
+    listed = git.run("diff-tree", "-r", "--name-only", "-z", "--no-renames", "--no-commit-id", against, kept)
+    return frozenset(os.fsdecode(name) for name in listed.split(b"\0") if name)
+
+
 def _work(git: Git, base: str) -> str:
     """The tree of all that is in the work tree now, by an index of our own that remembers what it read."""
     index = private.path(git, "wip")

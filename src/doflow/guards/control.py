@@ -1,0 +1,254 @@
+"""What steers git and doflow itself, around agents: git's config, hooks, refs, HEAD and index; doflow's own records.
+
+Held before agents work, compared after, put back without asking git. What an honest agent does with git (add, commit, a
+branch, a stash) is undone and told: its files stay, its commits are kept under a ref of ours. What would make git or
+doflow do something else (config, hooks, attributes, records) fails the step.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from doflow import files, ledger
+from doflow.contents import Change
+from doflow.errors import WorldError
+from doflow.guards import dotgit
+from doflow.guards.held import Area, Held
+from doflow.light import dataclass
+from doflow.quarantine import Keep
+from doflow.repo import every, hold
+from doflow.repo.git import Git
+from doflow.repo.head import Head
+from doflow.world import STATE, World
+
+_PASSED = ("doflow-", "worktrees", "lfs", "annex", "fsmonitor--daemon", "gc.pid", "gc.log")
+_STEERS = ("config", "hooks/", "info/", "commondir", "gitdir", "alternates", "http-alternates")
+_QUIET = ("index", "logs/", "packed-refs", "HEAD", "refs/", "reftable/", "ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG")
+_CACHES = ("flows.cache", "stamps/")
+_FORMAT = 1
+Counts = Callable[[str, Change], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """`refused`: paths whose change fails the step; `told`: sentences about what was put back without that."""
+
+    refused: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+
+class Control:
+    """One per fence. Called with the world's guard held."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._data: dict[str, bytes] = {}
+        self._held: tuple[Held, ...] = ()
+        self._dot = dotgit.Dot(0, b"")
+        self._holding = hold.Holding(world.run.name)
+
+    def begin(self) -> None:
+        git = self._world.git
+        self._world.ledger.arm()
+        if not self._held:
+            self._held = tuple(Held(area, self._data) for area in _areas(git.head, self._world))
+        self._dot = dotgit.look(git.head)
+        self._holding.renew(git)
+        for held in self._held:
+            held.take()
+        self._forget()
+        self._save()
+        git.moved = self._follow
+
+    def end(self, clear: bool = True) -> None:
+        self._world.git.moved = None
+        if clear:
+            self._file.unlink(missing_ok=True)
+
+    def recover(self, keep: Keep, counts: Counts) -> Undone:
+        """At a start: the same, from what a killed process has written down."""
+        told = _load(self._file)
+        if told is None:
+            return Undone()
+        self._data |= {value: base64.b64decode(text) for value, text in told["data"].items()}
+        self._dot = dotgit.look(self._world.head)
+        self._held = tuple(Held(area, self._data) for area in _areas(self._world.head, self._world))
+        bases = {row["folder"]: row for row in told["areas"]}
+        self._held = tuple(held for held in self._held if held.area.folder in bases)
+        for held in self._held:
+            held.load(bases[held.area.folder])
+        undone = self.check(keep, lambda folder, change: not _own_ledger(change) and counts(folder, change))
+        self._held = ()
+        self._file.unlink(missing_ok=True)
+        self._world.renew()  # what the config said until now is not to be trusted
+        return undone
+
+    def check(self, keep: Keep, counts: Counts | None = None) -> Undone:
+        """Put back whatever differs; first what steers git, so that git may be asked about the rest."""
+        git = self._world.git
+        refused = [".git"] if dotgit.mend(git.head, self._dot, keep) else []
+        found = [(held, change) for held in self._held for change in _changes(held)]
+        found = [(held, change) for held, change in found if counts is None or counts(held.area.folder, change)]
+        steering = [pair for pair in found if _steers(*pair)]
+        refused += [_shown(held, change) for held, change in steering if not _cache(held, change)]
+        self._restore(steering, keep)
+        told = self._moved([pair for pair in found if pair not in steering], keep)
+        if self._world.ledger.mend(keep):
+            refused.append(f"{STATE}/runs/{self._world.run.name}/events.jsonl")
+        if found:
+            self._again()
+        ours = [line for line in told if line.startswith("refs/doflow/")]
+        return Undone((*refused, *(line.partition(" ")[0] for line in ours)), tuple(x for x in told if x not in ours))
+
+    def _again(self) -> None:
+        for held in self._held:
+            held.take()
+        self._alive()
+
+    def _moved(self, found: list[tuple[Held, Change]], keep: Keep) -> list[str]:
+        """Refs, HEAD, index and the like: put back; what refs pointed at is kept. Gives what is worth telling."""
+        if not found:
+            return []
+        git = self._world.git
+        names = {change.path.partition("/")[0] for _, change in found}
+        index = "index" in names
+        staged = _entries(git) if index else b""
+        before = every.every(git.head)
+        self._restore(found, keep)
+        was = every.every(git.head)
+        told = self._refs(was, before)
+        if index and staged != _entries(git):
+            told.append("the index (git add, git rm)")
+        told += [_shown(held, change) for held, change in found if not _starts(change.path, _QUIET)]
+        return told
+
+    def _refs(self, was: dict[str, str], now: dict[str, str]) -> list[str]:
+        """Each ref that moved, in words; its new place stays reachable."""
+        told = []
+        folder = f"refs/doflow/undone/{self._world.run.name}/{time.time_ns()}"
+        for ref in sorted(was.keys() | now.keys()):
+            old, new = was.get(ref, ""), now.get(ref, "")
+            if old == new:
+                continue
+            kept = hold.keep(self._world.git, f"{folder}/{ref.removeprefix('refs/')}", new)
+            told.append(f"{ref} ({_short(old)} became {_short(new)}{f', kept as {kept}' if kept else ''})")
+        return told
+
+    def _restore(self, found: list[tuple[Held, Change]], keep: Keep) -> None:
+        for held in self._held:
+            mine = tuple(change for owner, change in found if owner is held)
+            if mine:
+                held.restore(mine, lambda fd, name, path, held=held: keep(fd, name, f"{held.area.shown}/{path}"))  # type: ignore[misc]
+
+    def _alive(self) -> None:
+        """After a put-back: the commit that HEAD stands at is still to be had."""
+        git = self._world.git
+        if git.head.commit and git.call("cat-file", "-e", "HEAD^{commit}")[0]:
+            raise WorldError(
+                f"the commit of branch {git.head.branch} is gone from {git.head.git_dir}: an agent removed git's objects",
+                hint="bring the folder objects/ back from a clone (git fetch there), then run the same command",
+            )
+
+    def _follow(self) -> None:
+        """A commit of ours, while an agent works beside it."""
+        ref = self._world.git.head.ref
+        paths = ("index", "logs/HEAD", ref, f"logs/{ref}")
+        for held in self._held:
+            tables = tuple(path for path in held.now().items if path.startswith("reftable/"))
+            held.follow(paths + tables)
+        self._save()
+
+    @property
+    def _file(self) -> Path:
+        return self._world.state_dir / "control"
+
+    def _save(self) -> None:
+        data = {value: base64.b64encode(text).decode() for value, text in self._data.items()}
+        whole = {"format": _FORMAT, "areas": [held.plain() for held in self._held], "data": data}
+        files.write(str(self._file), json.dumps(whole).encode(), 0o600, sync=False)
+
+    def _forget(self) -> None:
+        used = frozenset().union(*(held.values() for held in self._held))
+        for value in [value for value in self._data if value not in used]:
+            del self._data[value]
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    try:
+        told = json.loads(path.read_bytes())
+        return told if told["format"] == _FORMAT else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _areas(head: Head, world: World) -> tuple[Area, ...]:
+    places = dict.fromkeys((head.git_dir, head.common_dir))
+    shown = {head.git_dir: ".git", head.common_dir: ".git"}
+    found = [Area(folder, shown[folder], _of_git) for folder in places]
+    found.append(Area(os.path.join(head.common_dir, "objects", "info"), ".git/objects/info", _of_objects))
+    return (*found, Area(str(world.root / STATE), STATE, _of_state(str(world.root / STATE))))
+
+
+def _of_git(path: str) -> bool:
+    return not path.startswith(_PASSED) and path.rpartition("/")[2] != "objects"
+
+
+def _of_objects(path: str) -> bool:
+    return path in ("alternates", "http-alternates")
+
+
+def _of_state(folder: str) -> Callable[[str], bool]:
+    def counts(path: str) -> bool:
+        parts = path.split("/")
+        if parts[0] != "runs":
+            return path in (".gitignore", "flows.cache") or parts[0] == "stamps"
+        if len(parts) < 3:
+            return True
+        return len(parts) == 3 and parts[2] in ("events.jsonl", "hooks.json") and not ledger.writes(f"{folder}/{path}")
+
+    return counts
+
+
+def _changes(held: Held) -> tuple[Change, ...]:
+    from doflow.snapshot import compare
+
+    return compare(held.base, held.now())
+
+
+def _steers(held: Held, change: Change) -> bool:
+    return held.area.shown != ".git" or _starts(change.path, _STEERS)
+
+
+def _own_ledger(change: Change) -> bool:
+    """Not held while this or another process of ours wrote to it."""
+    return change.kind == "added" and change.path.endswith("/events.jsonl")
+
+
+def _cache(held: Held, change: Change) -> bool:
+    return held.area.shown == STATE and _starts(change.path, _CACHES)
+
+
+def _starts(path: str, names: tuple[str, ...]) -> bool:
+    """A submodule's git folder is one like ours, below `modules/NAME/`."""
+    if path.startswith("modules/"):
+        return any(f"/{name}" in path for name in names)
+    return any(path.startswith(name) if name.endswith("/") else path.split(".")[0] == name for name in names)
+
+
+def _shown(held: Held, change: Change) -> str:
+    return f"{held.area.shown}/{change.path}"
+
+
+def _short(value: str) -> str:
+    return value.removeprefix("ref: ") if value.startswith("ref: ") else value[:12] or "nothing"
+
+
+def _entries(git: Git) -> bytes:
+    """What is staged, with its marks; not when git last looked at a file."""
+    return git.call("ls-files", "-s", "-v", "-z")[1]

@@ -1,0 +1,73 @@
+"""Holding on to what refs point at: whatever an agent deletes, git keeps the objects."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from doflow.repo import every, private, refs
+from doflow.repo.git import Git
+
+_WHO = "doflow <doflow@localhost> 0 +0000"
+
+
+class Holding:
+    """One ref of ours (`refs/doflow/held/<run>`) whose parents are all that other refs and stashes point at."""
+
+    def __init__(self, run: str) -> None:
+        self._ref = f"refs/doflow/held/{run}"
+        self._seen = ""
+
+    def renew(self, git: Git) -> None:
+        """Done again only when refs other than the run's own branch have changed."""
+        head = git.head
+        known = every.every(head)
+        ids = {value for ref, value in known.items() if _counts(ref, head.ref) and refs.is_id(value)}
+        ids = (ids | _stashes(head.common_dir)) - {head.commit, known.get(head.ref, "")}
+        seen = hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+        if not ids or seen == self._seen or _said(git, known.get(self._ref, "")) == seen:
+            self._seen = seen
+            return
+        commits = _commits(git, sorted(ids))
+        if commits:
+            lines = [f"tree {_empty(git)}", *(f"parent {ident}" for ident in commits)]
+            text = "\n".join((*lines, f"author {_WHO}", f"committer {_WHO}", "", seen, ""))
+            made = git.run("hash-object", "-t", "commit", "-w", "--stdin", input=text.encode()).decode().strip()
+            git.run("update-ref", self._ref, made)
+        self._seen = seen
+
+
+def keep(git: Git, ref: str, value: str) -> str:
+    """Keep a commit under this name; '' if there is nothing to keep."""
+    if not refs.is_id(value) or git.call("update-ref", ref, value)[0]:
+        return ""
+    return ref
+
+
+def _counts(ref: str, own: str) -> bool:
+    return ref not in ("HEAD", own) and not ref.startswith(("refs/doflow/", "refs/remotes/"))
+
+
+def _stashes(common: str) -> set[str]:
+    """A stash below the topmost is named in the log of refs/stash alone."""
+    lines = refs.small(os.path.join(common, "logs", "refs", "stash"), limit=1 << 22).splitlines()
+    return {words[1] for line in lines if len(words := line.split(" ", 2)) == 3 and refs.is_id(words[1])}
+
+
+def _said(git: Git, commit: str) -> str:
+    """The message of the commit that holds them now."""
+    if not commit:
+        return ""
+    code, out, _ = git.call("cat-file", "commit", commit)
+    return "" if code else out.decode("utf-8", "replace").strip().rpartition("\n")[2]
+
+
+def _commits(git: Git, ids: list[str]) -> list[str]:
+    asked = "".join(f"{ident}^{{commit}}\n" for ident in ids).encode()
+    answers = git.run("cat-file", "--batch-check", input=asked).decode("utf-8", "replace").splitlines()
+    found = [line.split() for line in answers]
+    return sorted({words[0] for words in found if len(words) == 3 and words[1] == "commit"})
+
+
+def _empty(git: Git) -> str:
+    return git.run("hash-object", "-t", "tree", "-w", "/dev/null").decode().strip() or private.EMPTY[40]
