@@ -77,10 +77,13 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
 
 
 def _last(path: str, limit: int = 4_000_000) -> str:
-    """The agent's last words, from its log: whole up to a size no answer has."""
-    with open(path, "rb") as stream:
-        stream.seek(max(0, os.stat(path).st_size - limit))
-        return stream.read().decode("utf-8", "replace")
+    """The agent's last words, from its log: whole up to a size no answer has; none if it took the log away."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - limit))
+            return stream.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
 
 
 def asked(job: Job, world: World, profile: Profile, attempt: int, role: str, trouble: str) -> Ask:

@@ -29,8 +29,11 @@ from doflow.world import STATE, World
 
 _PASSED = ("doflow-", "worktrees", "lfs", "annex", "fsmonitor--daemon", "gc.pid", "gc.log")
 _STEERS = ("config", "hooks/", "info/", "commondir", "gitdir", "alternates", "http-alternates")
-_QUIET = ("index", "logs/", "packed-refs", "HEAD", "refs/", "reftable/", "ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG")
-_CACHES = ("flows.cache", "stamps/")
+_QUIET = (
+    *("index", "logs/", "packed-refs", "HEAD", "refs/", "reftable/", "info/", "ORIG_HEAD", "FETCH_HEAD"),
+    "COMMIT_EDITMSG",
+)
+_CACHES = ("flows", "stamps/")
 _FORMAT = 1
 Counts = Callable[[str, Change], bool]
 
@@ -136,6 +139,7 @@ class Control:
             old, new = was.get(ref, ""), now.get(ref, "")
             if old == new:
                 continue
+            self._holding.revive(self._world.git, old)
             kept = hold.keep(self._world.git, f"{folder}/{ref.removeprefix('refs/')}", new)
             told.append(f"{ref} ({_short(old)} became {_short(new)}{f', kept as {kept}' if kept else ''})")
         return told
@@ -222,7 +226,7 @@ def _changes(held: Held) -> tuple[Change, ...]:
 
 
 def _steers(held: Held, change: Change) -> bool:
-    return held.area.shown != ".git" or _starts(change.path, _STEERS)
+    return held.area.shown != ".git" or (_starts(change.path, _STEERS) and change.path != "info/refs")
 
 
 def _own_ledger(change: Change) -> bool:

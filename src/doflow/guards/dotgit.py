@@ -96,7 +96,7 @@ def _lost(head: Head) -> WorldError:
     return WorldError(
         f"the git folder {head.git_dir} was deleted, emptied or replaced while an agent worked",
         hint=(
-            "doflow touches nothing more; your files are as the agent left them, what it overwrote is in .doflow/store\n"
+            "doflow touches nothing more; your files are as the agent left them\n"
             "  bring .git back from a clone or a backup, then run the same command; `sandbox: bwrap` makes this impossible"
         ),
     )

@@ -39,7 +39,7 @@ def work_kept(world: World, job: Job, paths: tuple[str, ...]) -> None:
         "warning",
         **job.where,
         message=f"{names}: not committed when {job.name} began, so it is yours and stays as it was",
-        hint="the agent's version is kept: doflow quarantine list; commit yours, or name it in `writes:`, to let agents change it",
+        hint="what the agent made of it: doflow quarantine list; commit it, or name it in `writes:`, to let agents change it",
     )
 
 

@@ -50,6 +50,9 @@ class Fence:
     def enter(self, job: Job) -> Scope:
         scope = Scope(job, self._world)
         if not self._open:
+            if not self._work:
+                self._terrain.take()
+                self._terrain.prune()
             self._keep_work(job)
             self._base = self._terrain.take()
             self._window = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from doflow import snapshot
+from doflow import keys, snapshot
 from doflow.contents import Change, Snapshot
 from doflow.guards.scope import ALWAYS, Scope
 from doflow.world import STATE, World
@@ -18,7 +18,7 @@ class Terrain:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.store = world.root / STATE / "store"
+        self._store = ""
         self._seen: Snapshot | None = None
         self._ignored: tuple[str, ...] | None = None
         self._blobs: tuple[str, Mapping[str, tuple[str, str]]] = ("", {})
@@ -32,6 +32,22 @@ class Terrain:
             str(self._world.root), self._skipped(), self.store, self.in_git(), before or self._seen
         )
         return self._seen
+
+    @property
+    def store(self) -> str:
+        """Beside git's objects, not in `.doflow/`: `git clean -fdx` takes that away. Emptied of what is of no use."""
+        if not self._store:
+            own = f"-{keys.short(self._world.prefix, 8)}" if self._world.prefix else ""
+            self._store = os.path.join(self._world.head.git_dir, f"doflow-store{own}")
+        return self._store
+
+    def prune(self) -> None:
+        """Only what the snapshot at hand needs is of any use."""
+        used = {item.value for item in self._seen.items.values()} if self._seen else set()
+        for place, _, names in os.walk(self.store):
+            for name in names:
+                if os.path.basename(place) + name not in used:
+                    os.unlink(os.path.join(place, name))
 
     def in_git(self) -> Mapping[str, tuple[str, str]]:
         """What HEAD holds: path -> mode, blob id."""

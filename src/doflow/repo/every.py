@@ -12,7 +12,7 @@ def every(head: Head) -> dict[str, str]:
     """Full name -> id, or `ref: …` for a symbolic one; HEAD among them. What is broken has its raw text."""
     found = _asked(head) if head.reftable else _files(head.common_dir)
     if head.git_dir != head.common_dir:
-        found |= {ref: text for ref, text in _loose(head.git_dir)}
+        found |= dict(_loose(head.git_dir))
     path = os.path.join(head.git_dir, "HEAD")
     text = f"ref: {os.readlink(path)}" if os.path.islink(path) else refs.small(path).strip()
     return found | {"HEAD": text}

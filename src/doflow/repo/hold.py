@@ -17,6 +17,7 @@ class Holding:
     def __init__(self, run: str) -> None:
         self._ref = f"refs/doflow/held/{run}"
         self._seen = ""
+        self._tags: dict[str, bytes] = {}  # the objects of annotated tags: no commit can hold them
 
     def renew(self, git: Git) -> None:
         """Done again only when refs other than the run's own branch have changed."""
@@ -25,16 +26,21 @@ class Holding:
         ids = {value for ref, value in known.items() if _counts(ref, head.ref) and refs.is_id(value)}
         ids = (ids | _stashes(head.common_dir)) - {head.commit, known.get(head.ref, "")}
         seen = hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
-        if not ids or seen == self._seen or _said(git, known.get(self._ref, "")) == seen:
-            self._seen = seen
+        if not ids or seen == self._seen:
             return
-        commits = _commits(git, sorted(ids))
-        if commits:
+        commits, tags = _sorted(git, sorted(ids))
+        self._tags = {ident: git.run("cat-file", "tag", ident) for ident in tags}
+        if commits and _said(git, known.get(self._ref, "")) != seen:
             lines = [f"tree {_empty(git)}", *(f"parent {ident}" for ident in commits)]
             text = "\n".join((*lines, f"author {_WHO}", f"committer {_WHO}", "", seen, ""))
             made = git.run("hash-object", "-t", "commit", "-w", "--stdin", input=text.encode()).decode().strip()
             git.run("update-ref", self._ref, made)
         self._seen = seen
+
+    def revive(self, git: Git, ident: str) -> None:
+        """Write the object of an annotated tag again, should it be gone."""
+        if ident in self._tags and git.call("cat-file", "-e", ident)[0]:
+            git.run("hash-object", "-t", "tag", "-w", "--stdin", input=self._tags[ident])
 
 
 def keep(git: Git, ref: str, value: str) -> str:
@@ -62,11 +68,14 @@ def _said(git: Git, commit: str) -> str:
     return "" if code else out.decode("utf-8", "replace").strip().rpartition("\n")[2]
 
 
-def _commits(git: Git, ids: list[str]) -> list[str]:
-    asked = "".join(f"{ident}^{{commit}}\n" for ident in ids).encode()
+def _sorted(git: Git, ids: list[str]) -> tuple[list[str], list[str]]:
+    """The commits that these stand for, and those of them that are tag objects."""
+    asked = "".join(f"{ident}\n{ident}^{{commit}}\n" for ident in ids).encode()
     answers = git.run("cat-file", "--batch-check", input=asked).decode("utf-8", "replace").splitlines()
     found = [line.split() for line in answers]
-    return sorted({words[0] for words in found if len(words) == 3 and words[1] == "commit"})
+    known = {(words[0], words[1]) for words in found if len(words) == 3}
+    commits, tags = (sorted(ident for ident, kind in known if kind == wanted) for wanted in ("commit", "tag"))
+    return commits, tags
 
 
 def _empty(git: Git) -> str:
