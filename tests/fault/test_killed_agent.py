@@ -1,0 +1,113 @@
+"""doflow is killed (-9) while an agent writes where it may not: the next start puts that back and names it, and keeps what a
+person wrote since."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.support.crash import none_left
+from tests.support.project import Project, eventually
+
+FLOW = "flow: work\nsteps:\n  write: {prompt: Write it, makes: out.md}\n"
+VANDAL = """
+import subprocess, time
+if not nth:
+    put("src/app.py", "evil")
+    put("new.py", "evil")
+    os.unlink("docs.md")
+    subprocess.run(["git", "commit", "-q", "-a", "-m", "mine"], check=True)
+    (root / ".git/hooks/post-commit").write_text(f"#!/bin/sh\\ntouch {outside}/canary\\n")
+    (root / ".git/hooks/post-commit").chmod(0o755)
+    subprocess.run(["git", "config", "filter.evil.clean", "touch canary; cat"], check=True)
+    (outside / "ready").touch()
+    time.sleep(60)
+usual()
+"""
+
+
+@pytest.fixture
+def killed(project: Project) -> Project:
+    """A project whose agent has done its worst, and whose doflow was killed while it did."""
+    for path in ("src/app.py", "docs.md", "notes.txt"):
+        project.write(path, "as it was\n")
+    project.flow("work", FLOW)
+    project.commit("Ground")
+    project.write("notes.txt", "edited by hand\n")
+    project.agent(VANDAL)
+    run = project.start("doit", "work", "--goal=x")
+    assert eventually((project.outside / "ready").exists)
+    run.send_signal(signal.SIGKILL)
+    run.wait(20)
+    assert none_left(project.home) == {}
+    return project
+
+
+@pytest.mark.always
+def test_what_a_killed_agent_wrote_where_it_may_not_is_put_back_and_named(killed):
+    done = killed.doit("work")
+
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert {"src/app.py", "new.py", "docs.md", ".git/hooks/post-commit", ".git/config"} <= named(said)
+    assert "a killed step had changed git itself, which is put back: refs/heads/001-x" in said
+    assert [killed.read(path) for path in ("src/app.py", "docs.md", "notes.txt")] == [
+        *("as it was\n", "as it was\n"), "edited by hand\n",
+    ]  # fmt: skip
+    assert not (killed.root / "new.py").exists()
+    assert not (killed.root / ".git/hooks/post-commit").exists()
+    assert "evil" not in killed.read(".git/config")
+    assert killed.subjects() == ["Begin", "Ground", "write: out.md"]
+    assert killed.git("status", "--porcelain") == " M notes.txt\n"
+    assert not (killed.outside / "canary").exists()
+
+
+def test_what_a_person_wrote_after_the_kill_stays(killed):
+    killed.write("docs.md", "written anew by hand\n")
+    killed.write("mine.txt", "new\n")
+
+    done = killed.doit("work")
+
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "changed after the step was killed, so taken as yours: docs.md, mine.txt" in said
+    assert killed.read("docs.md") == "written anew by hand\n"
+    assert killed.read("mine.txt") == "new\n"
+    assert killed.read("src/app.py") == "as it was\n"
+
+
+def test_the_log_of_a_killed_step_says_why_it_ends(killed):
+    assert "stopped, because doflow itself ended" in killed.doflow("logs", "write", "--err").stdout
+
+
+def test_a_forged_lock_of_a_killed_run_is_not_believed(project):
+    project.flow("work", FLOW + "  last: {prompt: The last, makes: last.md}\n")
+    project.commit("Ground")
+    project.agent("""
+        import time
+        if not nth and step == "write":
+            lock = run_dir / "doflow.lock"
+            text = lock.read_text()
+            (outside / "lock").write_text(text)
+            lock.write_text(text.replace("steps: {}", "steps:\\n  last: {key: forged, at: now}"))
+            (outside / "ready").touch()
+            time.sleep(60)
+        usual()
+        """)
+    run = project.start("doit", "work", "--goal=x")
+    assert eventually((project.outside / "ready").exists)
+    run.send_signal(signal.SIGKILL)
+    run.wait(20)
+    assert none_left(project.home) == {}
+
+    done = project.doit("work")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.calls() == ["write", "write", "last"]
+    assert "forged" not in (project.run_dir() / "doflow.lock").read_text()
+
+
+def named(said: str) -> set[str]:
+    line = next(line for line in said.splitlines() if "left by a killed step and kept aside: " in line)
+    return set(line.partition("kept aside: ")[2].split(", "))
