@@ -172,7 +172,10 @@ def append(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def digest(path: str | os.PathLike[str]) -> str:
-    """sha256 of a regular file in hex, '' if there is none; anything else in its place is refused."""
+    """sha256 of a regular file in hex, '' if there is none; anything else in its place is refused.
+
+    A text is the same with either ending of its lines: git may have turned them at checkout (`text`, core.autocrlf).
+    """
     target = os.fspath(path)
     try:
         fd = os.open(target, os.O_RDONLY | _QUIET)
@@ -196,8 +199,16 @@ def _sha256(fd: int) -> str:
     import hashlib
 
     total = hashlib.sha256()
+    turned = False
     while chunk := os.read(fd, _CHUNK):
         total.update(chunk)
+        turned = turned or b"\r" in chunk
+    if turned:
+        os.lseek(fd, 0, os.SEEK_SET)
+        with os.fdopen(os.dup(fd), "rb") as stream:
+            data = stream.read()
+        if b"\0" not in data[:8000]:
+            return hashlib.sha256(data.replace(b"\r\n", b"\n")).hexdigest()
     return total.hexdigest()
 
 

@@ -51,7 +51,7 @@ class Place:
         return tuple(sorted(name for name in names if not name.startswith((".git/", ".doflow/"))))
 
     def text(self, path: str) -> str | None:
-        """The words of a file, or None if there is none; never follows a link out, never waits on a pipe."""
+        """The words of a file (lines end in LF), or None if there is none; never waits on a pipe."""
         try:
             descriptor = os.open(self.root / path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -59,7 +59,7 @@ class Place:
         except OSError as cause:
             raise WorldError(f"{path}: cannot be read ({cause.strerror})") from cause
         with os.fdopen(descriptor, "rb") as stream:
-            return stream.read().decode("utf-8", "surrogateescape")
+            return stream.read().replace(b"\r\n", b"\n").decode("utf-8", "surrogateescape")
 
 
 def of_step(

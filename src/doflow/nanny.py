@@ -53,8 +53,7 @@ class Nanny:
         self.requests = requests
         self.answers = answers
         self.wake = wake
-        self.main = 0
-        self.err = b""
+        self.main, self.err = 0, b""
         self.status: int | None = None
         self.poll = select.poll()
         self.poll.register(requests, select.POLLIN)

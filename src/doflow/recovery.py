@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def recover(world: World, fence: Fence) -> None:
     if (world.state_dir / "window").exists():
         _fenced(world, fence)
+    _goal(world)
     book = world.book
     if not book.steps and not world.run.fresh and not (world.run_dir / lock.NAME).exists():
         relearn(world)
@@ -30,6 +31,22 @@ def recover(world: World, fence: Fence) -> None:
         from doflow.guards import ends
 
         ends.recovered(world, ends.Left(tuple(back)))
+
+
+def _goal(world: World) -> None:
+    """The run's folder was taken away (git reset behind its first commit): its goal is written again from the ledger,
+    and what the ledger alone knows as done was taken away with it."""
+    path = world.run_dir / "input.md"
+    if path.exists() or not world.run.goal or world.frozen:
+        return
+    if not (world.run_dir / lock.NAME).exists() and _committed(world) is None and not _told(world):
+        world.book.steps.clear()
+        world.book.loose.clear()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write(str(path), (world.run.goal + "\n").encode("utf-8", "surrogateescape"))
+    world.ledger.add(
+        "warning", message=f"{world.run.dir}/input.md was gone and is written again: {world.run.dir} goes on"
+    )
 
 
 def _fenced(world: World, fence: Fence) -> None:
