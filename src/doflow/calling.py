@@ -9,6 +9,7 @@ from pathlib import Path
 from doflow import files, findings, keys, process, render, sessions, watching
 from doflow.agents import registry
 from doflow.errors import UsageError
+from doflow.guards.scope import Scope
 from doflow.job import Job
 from doflow.light import replace
 from doflow.model import Ask, Outcome, Profile, Step
@@ -68,6 +69,10 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
 
         ask, order = ordering.arm(ask, world.environ)
     command = adapter.call(ask, world.environ)
+    if ask.profile.sandbox:
+        from doflow.guards import sandbox
+
+        command = sandbox.wrap(command, ask.profile, Scope(job, world), world)
     result = process.run(command, out, err, watching.timeout_of(job, world), watching.beat(job, world, out))
     outcome = adapter.outcome(ask, result, lambda: _last(out))
     if order:
@@ -185,6 +190,10 @@ def check_agents(world: World) -> None:
                 from doflow import ordering
 
                 ordering.check(step, profile, str(world.root))
+            if profile.sandbox:
+                from doflow.guards import sandbox
+
+                sandbox.probe(profile, str(world.root), world.environ)
 
 
 def _changes(job: Job, world: World) -> str:

@@ -30,6 +30,10 @@ def preflight(world: World) -> None:
         from doflow import calling
 
         calling.check_agents(world)
+    if world.settings.verify:
+        from doflow import showing
+
+        showing.check(world)
     if world.run.fresh:
         _params(world)
         if world.settings.branch == "new" and world.run.branch.strip("0123456789abcdefghijklmnopqrstuvwxyz-"):
@@ -59,6 +63,7 @@ def begin(world: World) -> None:
     """Make a new run real: folder, input.md, branch, lock. Each deed can be repeated after a crash."""
     run = world.run
     if not run.fresh:
+        _hooks(world)
         return
     branch = run.branch if world.settings.branch == "new" else world.head.branch
     world.ledger.add(
@@ -75,6 +80,14 @@ def begin(world: World) -> None:
     world.write_lock(sync=False)
     for name in ("input.md", lock.NAME):
         files.soon(str(world.run_dir / name))
+    _hooks(world)
+
+
+def _hooks(world: World) -> None:
+    if world.settings.verify:
+        from doflow import showing
+
+        showing.remember(world)
 
 
 def inputs(world: World) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from doflow import judge, keys, ledger, lock, sections, watching
 from doflow.errors import WorldError
@@ -131,10 +131,25 @@ def _committed(job: Job, world: World, artifacts: Mapping[str, Artifact]) -> str
     paths = {*entry.get("files", {}), *artifacts, f"{world.run.dir}/{lock.NAME}"}
     paths |= {f"{world.run.dir}/{name}" for name in ("input.md", *(path for path, _ in world.flow.inputs))}
     message = _message(world, _subject(job, world), job.step.id, job.key.key, job.phase.number if job.phase else "")
-    return _commit(world, tuple(sorted(paths)), message, job.where, job.paid)
+    verify = None
+    if world.settings.verify and job.phase and job.step.kind == "implement":
+        from doflow import showing
+
+        verify = showing.hooks(job, world)
+    made = _commit(world, tuple(sorted(paths)), message, job.where, job.paid, verify)
+    if verify is not None and made:
+        showing.after(job, world)
+    return made
 
 
-def _commit(world: World, paths: tuple[str, ...], message: str, where: Mapping[str, str], paid: bool = True) -> str:
+def _commit(
+    world: World,
+    paths: tuple[str, ...],
+    message: str,
+    where: Mapping[str, str],
+    paid: bool = True,
+    verify: Callable[[str, str], str] | None = None,
+) -> str:
     from doflow.repo import commit as commits
 
     def ready(base: str, new: str) -> None:
@@ -147,7 +162,8 @@ def _commit(world: World, paths: tuple[str, ...], message: str, where: Mapping[s
             f"the branch was switched from {world.run.branch} to {now or 'a detached HEAD'} while {world.run.name} ran",
             f"git switch {world.run.branch}",
         )
-    return commits.commit(world.git, [f"{world.prefix}{path}" for path in (*paths, *world.own)], message, ready)
+    named = [f"{world.prefix}{path}" for path in (*paths, *world.own)]
+    return commits.commit(world.git, named, message, ready, verify=verify)
 
 
 def _forget(job: Job, world: World) -> None:

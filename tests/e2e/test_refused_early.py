@@ -35,8 +35,6 @@ def test_a_step_that_asks_for_what_is_not_there_yet_is_refused(project: Project,
     ("settings", "agent", "words"),
     [
         ("budget: {tokens: 5}", "", "`budget`"),
-        ("git: {verify: true}", "", "`git.verify`"),
-        ("", "sandbox: bwrap", "`agents.default.sandbox`"),
     ],
 )
 def test_a_setting_that_nobody_would_keep_is_refused(project: Project, settings: str, agent: str, words: str) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import signal
 
 import pytest
-
 from tests.support.crash import none_left
 from tests.support.project import Project, eventually
 

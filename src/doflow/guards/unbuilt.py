@@ -35,8 +35,3 @@ def _of_step(step: Step) -> Iterator[str]:
 def _of_settings(settings: Settings) -> Iterator[str]:
     if settings.budget != Budget():
         yield "`budget`: nobody would keep it yet"
-    if settings.verify:
-        yield "`git.verify`: commits cannot be shown to the project's hooks yet"
-    for profile in settings.agents:
-        if profile.sandbox:
-            yield f"`agents.{profile.name}.sandbox`: agents do not run in a sandbox yet"

@@ -29,16 +29,23 @@ def commit(
     message: str,
     on_ready: Callable[[str, str], None],
     expect: str | None = None,
+    verify: Callable[[str, str], str] | None = None,
 ) -> str:
     """Commit what the work tree holds at `paths` (from its top); '' if that is what HEAD holds already.
 
     `on_ready(base, new)` is called when the commit exists but the branch does not point at it yet. `expect` is the
-    commit that HEAD must still be at.
+    commit that HEAD must still be at. `verify(index, message)` sees what is to be committed and gives the message; it
+    raises to refuse.
     """
     head = _ready(git, expect)
     base = head.commit
     _check(git, paths)
-    before, tree = trees.build(git, base, paths) or _by_index(git, base, paths)
+    if verify is None:
+        before, tree = trees.build(git, base, paths) or _by_index(git, base, paths)
+    else:
+        before, _ = _by_index(git, base, paths)
+        message = verify(private.path(git), message)
+        tree = git.run("write-tree", index=private.path(git)).decode().strip()
     if tree == before:
         _note(git, base, tree)
         return ""

@@ -12,7 +12,7 @@ from doflow.repo.head import Head
 _FILTER = ("clean", "smudge", "process", "required")
 _SETTINGS = frozenset({
     "core.sharedrepository", "core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode",
-    "core.autocrlf", "core.attributesfile",
+    "core.autocrlf", "core.attributesfile", "core.hookspath",
 })  # fmt: skip
 Signature = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -44,7 +44,7 @@ def read(listing: bytes, head: Head) -> Reading:
             others[key] = ""
         elif family == "merge" and last == "driver":
             others[key] = "false"
-        elif key in _SETTINGS:
+        elif key in _SETTINGS and (origin.startswith("file:") or key != "core.hookspath"):  # that one we set ourselves
             settings[key] = value
         elif family in ("include", "includeif") and last == "path":
             files[os.path.join(folder, os.path.expanduser(value))] = None

@@ -1,0 +1,192 @@
+"""`sandbox: bwrap`: what an agent in the room can do and cannot; and what happens where there is no room to be had."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.project import Project
+
+WORKS = shutil.which("bwrap") and not subprocess.run(
+    ("bwrap", "--ro-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--", "/bin/true"), capture_output=True, check=False
+).returncode  # fmt: skip
+needs_bwrap = pytest.mark.skipif(not WORKS, reason="bubblewrap is not installed, or user namespaces are forbidden here")
+
+AGENT = """\
+import json, os, pathlib, shutil, signal, subprocess, sys
+
+home = pathlib.Path(os.environ["HOME"])
+makes = [pathlib.Path(line) for line in os.environ["DOFLOW_MAKES"].splitlines()]
+run_dir = pathlib.Path(os.environ["DOFLOW_RUN_DIR"])
+sys.stdin.read()
+
+
+def sh(command):
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(done.stderr)
+
+
+def write(path):
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("evil")
+
+
+TRIES = {tries}
+found = {{}}
+for name, deed in TRIES.items():
+    try:
+        deed()
+        found[name] = "done"
+    except BaseException as error:
+        found[name] = "denied"
+target = makes[0] if makes else pathlib.Path("report.json")
+target.write_text(json.dumps(found))
+print("VERDICT: GO")
+"""
+
+HARM = """{
+    "the code": lambda: write("src/app.py"),
+    "a new file": lambda: write("new.txt"),
+    "a hook": lambda: write(".git/hooks/post-commit"),
+    "the git config": lambda: sh("git config core.fsmonitor evil"),
+    "a commit": lambda: sh("git commit -q --allow-empty -m mine"),
+    "all of git": lambda: shutil.rmtree(".git"),
+    "the records": lambda: shutil.rmtree(".doflow"),
+    "the lock": lambda: write(run_dir / "doflow.lock"),
+    "the goal": lambda: write(run_dir / "input.md"),
+    "the settings": lambda: write("doflow.yaml"),
+    "a folder above a protected file": lambda: os.rename(run_dir, "specs/other"),
+    "the home": lambda: (home / ".bashrc").read_text(),
+    "a key": lambda: (home / ".ssh/id").read_text(),
+    "the machine": lambda: write("/etc/evil"),
+    "another project": lambda: write(str(home) + "/../other/x"),
+    "a mount": lambda: sh("mount -o remount,rw / && touch /etc/evil"),
+    "taking a mount away": lambda: sh("umount .git && touch .git/evil"),
+    "doflow itself": lambda: os.kill(int(os.environ["PRP_PIPELINE_RUNNING"]), signal.SIGKILL),
+    "a socket of the machine": lambda: os.stat("/run/docker.sock"),
+}"""
+
+
+@pytest.fixture
+def boxed(project: Project) -> Project:
+    """A project whose agent is put into the room; the home holds things that are nobody's business."""
+    for path in ("src/app.py", "docs/kept.md", "PRD.md"):
+        project.write(path, "as it was\n")
+    for path in (".bashrc", ".ssh/id"):
+        (project.home / path).parent.mkdir(exist_ok=True)
+        (project.home / path).write_text("secret\n")
+    settle(project, HARM)
+    project.flow("work", "flow: work\nsteps:\n  write: {prompt: Write it, makes: out.json}\n")
+    project.commit("Ground")
+    return project
+
+
+def settle(project: Project, tries: str) -> None:
+    program = project.outside / "tools" / "agent.py"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(AGENT.format(tries=tries))
+    argv = json.dumps([sys.executable, "-S", "-E", str(program)])
+    project.write(
+        "doflow.yaml",
+        f"agents:\n  default: {{use: command, argv: {argv}, sandbox: bwrap}}\nprotect: [PRD.md, docs/kept.md]\n",
+    )
+
+
+@needs_bwrap
+def test_an_agent_in_the_room_can_do_its_work_and_no_harm(boxed):
+    before = boxed.tree()
+
+    done = boxed.doit("work", "--goal=x")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((boxed.run_dir() / "out.json").read_text())
+    assert {name for name, what in found.items() if what == "done"} == {"another project"}  # in a /tmp of its own
+    assert not (boxed.home.parent / "other").exists()
+    assert {path: data for path, data in boxed.tree().items() if not path.startswith("specs/")} == before
+    assert boxed.subjects() == ["Begin", "Ground", "write: out.json"]
+    assert not Path("/etc/evil").exists()
+
+
+@needs_bwrap
+def test_a_phase_in_the_room_writes_everything_but_what_is_protected(boxed):
+    settle(
+        boxed,
+        """{
+        "the code": lambda: write("src/app.py"),
+        "a new folder": lambda: write("new/deep/file.py"),
+        "its own corner": lambda: write("/tmp/scratch"),
+        "a protected file": lambda: write("PRD.md"),
+        "a protected file below": lambda: write("docs/kept.md"),
+        "its folder": lambda: os.rename("docs", "docs2"),
+        "deleting it": lambda: os.unlink("docs/kept.md"),
+        "the flows": lambda: write("flows/evil.yaml"),
+        "a hook": lambda: write(".git/hooks/post-commit"),
+    }""",
+    )
+    boxed.write("specs/.keep", "")
+    boxed.write("tasks.md", "# Tasks\n\n## Phase 1: All\n\n- [ ] [T001] Do it in src/app.py\n")
+    boxed.flow("code", "flow: code\nsteps:\n  build: {kind: implement, phases: /tasks.md, prompt: Build}\n")
+    boxed.commit("Tasks")
+
+    done = boxed.doit("code", "--goal=x")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(boxed.read("report.json"))
+    assert {name for name, what in found.items() if what == "done"} == {"the code", "a new folder", "its own corner"}
+    assert boxed.git("show", "--name-only", "--format=", "HEAD").split()[:2] == ["new/deep/file.py", "report.json"]
+    assert not Path("/tmp/scratch").exists()
+
+
+@needs_bwrap
+def test_nothing_of_an_agent_in_the_room_outlives_it(boxed):
+    settle(boxed, '{"a daemon": lambda: subprocess.Popen(["setsid", "sleep", "4242"], start_new_session=True)}')
+    boxed.commit("Settings")
+
+    done = boxed.doit("work", "--goal=x")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert b"sleep\x004242" not in b"".join(_lines())
+
+
+def test_without_bubblewrap_nothing_runs(boxed, tmp_path):
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    for name in ("git", "sh", "env"):
+        (bare / name).symlink_to(shutil.which(name) or "/bin/sh")
+
+    done = boxed.doit("work", "--goal=x", env={"PATH": str(bare)})
+
+    assert done.returncode == 1
+    assert "`sandbox: bwrap` needs bubblewrap, which is not installed" in done.stdout
+    assert "apt install bubblewrap" in done.stdout
+    assert boxed.runs() == []
+
+
+def test_where_user_namespaces_are_forbidden_nothing_runs(boxed, tmp_path):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    (folder / "bwrap").chmod(0o755)
+
+    done = boxed.doit("work", "--goal=x", env={"PATH": f"{folder}{os.pathsep}{boxed.env['PATH']}"})
+
+    assert done.returncode == 1
+    assert "`sandbox: bwrap` cannot work here: bwrap: No permissions to create new namespace" in done.stdout
+    assert boxed.runs() == []
+
+
+def _lines() -> list[bytes]:
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            found.append(Path("/proc", name, "cmdline").read_bytes() if name.isdigit() else b"")
+        except OSError:
+            continue
+    return found
