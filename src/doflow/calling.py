@@ -17,6 +17,9 @@ from doflow.render import Brief, Input
 from doflow.sessions import Session
 from doflow.world import STATE, World
 
+#: agents that ask a hook of ours before they write
+HOOKED = ("claude", "codex")
+
 
 def call(
     job: Job, world: World, attempt: int, *, role: str = "step", trouble: str = "", session: Session | None = None
@@ -63,6 +66,10 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
     err = out.removesuffix(".log") + ".err.log"
     for path in (out, err):
         Path(path).unlink(missing_ok=True)
+    if ask.profile.use in HOOKED and not ask.read_only:
+        from doflow.guards import live
+
+        ask = live.arm(ask, job, world, out)
     order = None
     if ask.machine:
         from doflow import ordering
@@ -72,7 +79,8 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
     if ask.profile.sandbox:
         from doflow.guards import sandbox
 
-        command = sandbox.wrap(command, ask.profile, Scope(job, world), world)
+        also = (order.base,) if order else ()
+        command = sandbox.wrap(command, ask.profile, Scope(job, world), world, also)
     result = process.run(command, out, err, watching.timeout_of(job, world), watching.beat(job, world, out))
     outcome = adapter.outcome(ask, result, lambda: _last(out))
     if order:

@@ -51,8 +51,8 @@ def probe(profile: Profile, root: str, environ: Mapping[str, str]) -> None:
     _probed.add(program)
 
 
-def wrap(command: Command, profile: Profile, scope: Scope, world: World) -> Command:
-    """The same command inside the room."""
+def wrap(command: Command, profile: Profile, scope: Scope, world: World, also: tuple[str, ...] = ()) -> Command:
+    """The same command inside the room; `also` are folders it must be able to write."""
     root = os.path.realpath(world.root)
     home = os.path.realpath(command.env.get("HOME", "") or "/nonexistent")
     words = [_program(profile, root, world.environ), *_ROOM]
@@ -61,7 +61,7 @@ def wrap(command: Command, profile: Profile, scope: Scope, world: World) -> Comm
     hidden = tuple(folder for folder in ("/tmp", "/run", home) if folder != "/")
     for path in (*_names(), *_programs(command, hidden)):
         words += ["--ro-bind", path, path]
-    for path in _homes(profile, command.env):
+    for path in (*_homes(profile, command.env), *(path for path in also if os.path.isdir(path))):
         words += ["--bind", path, path]
     words += ["--ro-bind", world.head.top, world.head.top, *_project(root, scope)]
     for path in dict.fromkeys((world.head.common_dir, world.head.git_dir, os.path.join(world.head.top, ".git"))):
@@ -160,7 +160,8 @@ def _programs(command: Command, hidden: tuple[str, ...]) -> list[str]:
     main = shutil.which(command.argv[0], path=path) or command.argv[0]
     words = [word for word in (main, os.path.realpath(main), *command.argv[1:]) if os.path.isabs(word)]
     found = [os.path.dirname(word) for word in words if os.path.isfile(word)]
-    for folder in path.split(os.pathsep):
+    found.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # its hooks are ours
+    for folder in (*path.split(os.pathsep), os.path.dirname(sys.executable)):
         above = os.path.dirname(folder)
         found += [above] if os.path.exists(os.path.join(above, "pyvenv.cfg")) else [folder, os.path.join(above, "lib")]
     below = tuple(f"{place}/" for place in hidden)

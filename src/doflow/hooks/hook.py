@@ -29,6 +29,10 @@ class TooLate(BaseException):
 
 
 def run(words: list[str]) -> int:
+    if words[:1] == ["write"]:
+        from doflow.hooks import write
+
+        return write.run(words[1:])
     now = time.time()
     options = _options(words)
     if options is None:
