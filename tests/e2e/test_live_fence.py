@@ -33,7 +33,8 @@ def run(project: Project, name: str, step: str, *deeds: object) -> tuple[str, Mo
     project.write("doflow.yaml", more + "protect: [PRD.md]\n")
     project.commit("Ground")
     with Model(play(*deeds)) as model:
-        env = clis.variables(name, model.url, project.home)
+        (project.home / "tmp").mkdir()
+        env = clis.variables(name, model.url, project.home) | {"TMPDIR": str(project.home / "tmp")}
         done = project.doit(f"work:{step}", "--goal=x", env=env, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, model
@@ -75,10 +76,9 @@ def test_in_a_phase_claude_code_writes_code_and_leaves_git_alone(real):
 @clis.needed("codex")
 def test_codex_is_told_at_once_and_the_step_ends_well(real):
     patch = "*** Begin Patch\n*** Update File: src/app.py\n@@\n-as it was\n+evil\n*** End Patch\n"
-    deeds = (Shell("git stash"), Shell(f"apply_patch <<'EOF'\n{patch}EOF"), Write("out.md", "fine"), Say("done"))
+    deeds = (Shell(f"apply_patch <<'EOF'\n{patch}EOF"), Write("out.md", "fine"), Say("done"))
 
     _, model = run(real, "codex", "write", *deeds)
 
-    assert "git stash: doflow commits what a step makes" in model.heard[1].raw
-    assert "src/app.py is outside of what step write may write (out.md)" in model.heard[2].raw
+    assert "src/app.py is outside of what step write may write (out.md)" in model.heard[1].raw
     assert (real.read("src/app.py"), real.read("out.md").strip()) == ("as it was\n", "fine")

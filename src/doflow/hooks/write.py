@@ -42,7 +42,7 @@ def _judge(payload: dict[str, Any], scope: dict[str, Any]) -> str:
     tool, given = payload["tool_name"], payload["tool_input"]
     if not isinstance(tool, str) or not isinstance(given, dict):
         raise ValueError("not a call of a tool")
-    if tool in ("Bash", "shell", "local_shell", "exec_command"):
+    if tool in ("Bash", "shell", "local_shell", "exec_command") and "*** Begin Patch" not in str(given):
         return _shell(str(given.get("command", "")))
     place = str(payload.get("cwd") or scope["root"])
     for path in _written(tool, given):
