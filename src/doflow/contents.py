@@ -7,12 +7,10 @@ import stat
 from collections.abc import Mapping
 
 from doflow import files
-from doflow.errors import WorldError
 from doflow.light import dataclass, field
 
 _CHUNK = 1 << 20
 _TRIES = 3
-_FORMAT = 1
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 Stat = tuple[int, int, int, int]
 
@@ -42,14 +40,6 @@ class Snapshot:
     taken: int
     items: Mapping[str, Item]
     folders: frozenset[str] = field(default_factory=frozenset)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it down: after a kill the next start puts things back from it."""
-        import json
-
-        rows = [(name, it.kind, it.mode, it.value, it.blob, it.stat) for name, it in self.items.items()]
-        whole = {"format": _FORMAT, "taken": self.taken, "items": rows, "folders": sorted(self.folders)}
-        files.write(path, json.dumps(whole, separators=(",", ":")).encode(), mode=0o600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,28 +140,10 @@ def stored(store: str, value: str) -> str:
     return os.path.join(store, value[:2], value[2:])
 
 
-def load(path: str | os.PathLike[str]) -> Snapshot | None:
-    """The saved snapshot, None if there is none."""
-    import json
-    from pathlib import Path
-
-    try:
-        whole = json.loads(Path(path).read_bytes())
-        if whole["format"] != _FORMAT:
-            raise ValueError("written by another version")
-        rows = (
-            (name, Item(kind, mode, value, blob, _stat(mark))) for name, kind, mode, value, blob, mark in whole["items"]
-        )
-        return Snapshot(int(whole["taken"]), dict(rows), frozenset(whole["folders"]))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise WorldError(
-            f"the snapshot {os.fspath(path)} cannot be read: {error}",
-            hint=f"what the interrupted step changed is not undone; look (git status), then: rm '{os.fspath(path)}'",
-        ) from error
-
-
-def _stat(mark: list[int]) -> Stat:
-    size, modified, changed, inode = mark
-    return (size, modified, changed, inode)
+def item(row: list[object]) -> Item:
+    """From what `path, kind, mode, value, blob, stat` say as JSON."""
+    _, kind, mode, value, blob, mark = row
+    if not isinstance(mode, int) or not isinstance(mark, list):
+        raise ValueError("not an item")
+    size, modified, changed, inode = (int(number) for number in mark)
+    return Item(str(kind), mode, str(value), str(blob), (size, modified, changed, inode))

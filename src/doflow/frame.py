@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from doflow import endings, judge, keys, process, sessions, watching
@@ -20,6 +20,7 @@ from doflow.settle import marker, settle
 from doflow.world import World
 
 if TYPE_CHECKING:
+    from doflow.contents import Change
     from doflow.guards.fence import Fence
 
 Produce = Callable[[Job, World, int], Outcome]
@@ -41,10 +42,9 @@ def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
     return outcome
 
 
-def changed_files(job: Job, world: World, fence: Fence) -> dict[str, str]:
-    """What a job has made or changed: path → digest ('' = deleted)."""
+def changed_files(job: Job, world: World, mine: Sequence[Change]) -> dict[str, str]:
+    """What a job has made or changed: path → digest ('' = deleted). `mine`: what the fence saw of it."""
     if job.watched:
-        mine, _ = fence.look(job)
         return {change.path: world.digest(change.path) for change in mine if change.path != _tasks(job, world)} | {
             path: world.digest(path) for path in (*job.makes, *_ticked(job, world))
         }
@@ -157,7 +157,7 @@ def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: i
             return endings.strayed(job, world, strays)
         if job.phase and not mine:
             world.ledger.add("warning", **job.where, message=f"the agent of {job.name} is done and changed no file")
-        made = changed_files(job, world, fence)
+        made = changed_files(job, world, mine)
         if job.commits or made:
             _returned(job, world, made, outcome, attempt)
     return outcome

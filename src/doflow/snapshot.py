@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from doflow import contents, files
-from doflow.contents import Change, Item, Snapshot, load
+from doflow.contents import Change, Item, Snapshot
 from doflow.globs import matches
 from doflow.putback import restore
 
-__all__ = ["Change", "Item", "Snapshot", "compare", "load", "matches", "restore", "take"]
+__all__ = ["Change", "Item", "Snapshot", "compare", "matches", "restore", "take"]
 
 _RACY_NS = 20_000_000
 _DEEPEST = 200
@@ -43,7 +43,7 @@ def take(
         walk.folder(files.open_folder(os.fspath(root)), "", 0)
     except OSError as error:
         raise files.broke("take a snapshot of", os.fspath(root), error) from error
-    if store and os.path.isdir(store):
+    if walk.stored:
         files.syncfs(store)
     return Snapshot(taken, walk.items, frozenset(walk.folders))
 
@@ -67,12 +67,17 @@ class _Walk:
         self.racy = before.taken - _RACY_NS if before else 0
         self.items: dict[str, Item] = {}
         self.folders: set[str] = set()
+        self.stored = False
 
     def folder(self, fd: int, rel: str, depth: int) -> None:
         """Everything in an open folder, which is closed at the end."""
         try:
             for name, status in _listing(fd):
                 path = f"{rel}/{name}" if rel else name
+                known = self.before.get(path)
+                if known is not None and known.stat == contents.signature(status) and self._same(known):
+                    self.items[path] = known
+                    continue
                 if path in self.skip or (self.only is not None and not self.only(path)):
                     continue
                 if name == ".git" and (not rel or not self._nested(fd, path, status, depth)):
@@ -107,21 +112,21 @@ class _Walk:
         self.folder(inner, path, depth + 1)
 
     def _item(self, fd: int, name: str, path: str, status: os.stat_result) -> None:
-        known = self.before.get(path)
-        if known is not None and self._same(known, status):
-            self.items[path] = known
-            return
         blob = self.in_git.get(path, ("", ""))[1]
         item = contents.inspect(fd, name, status, self.store, blob)
         if item is not None:
             self.items[path] = item
+            self.stored = self.stored or (bool(self.store) and item.kind == "file" and not item.blob)
 
-    def _same(self, known: Item, status: os.stat_result) -> bool:
-        quiet = max(status.st_mtime_ns, status.st_ctime_ns) < self.racy
-        if not quiet or known.stat != contents.signature(status) or known.value.startswith("unreadable"):
+    def _same(self, known: Item) -> bool:
+        """Its stat is the same: so are its bytes, unless it was touched about when they were read."""
+        if max(known.stat[1], known.stat[2]) >= self.racy:
             return False
-        kept = known.kind != "file" or known.blob or not self.store
-        return bool(kept) or os.path.exists(contents.stored(self.store, known.value))
+        if known.blob or known.kind != "file":
+            return True
+        if known.value.startswith("unreadable"):
+            return False
+        return not self.store or os.path.exists(contents.stored(self.store, known.value))
 
 
 def _steers(path: str) -> bool:
@@ -130,7 +135,7 @@ def _steers(path: str) -> bool:
 
 
 def _listing(fd: int) -> list[tuple[str, os.stat_result]]:
-    """Names with their stat, in order; what vanishes meanwhile is left out."""
+    """Names with their stat; what vanishes meanwhile is left out."""
     found = []
     with os.scandir(fd) as entries:
         for entry in entries:
@@ -138,15 +143,18 @@ def _listing(fd: int) -> list[tuple[str, os.stat_result]]:
                 found.append((entry.name, entry.stat(follow_symlinks=False)))
             except FileNotFoundError:
                 continue
-    return sorted(found, key=lambda pair: pair[0])
+    return found
 
 
 def compare(before: Snapshot, after: Snapshot) -> tuple[Change, ...]:
     """What became of each path, in order of the paths. A repository that is new inside the project is one change."""
     new = tuple(f"{path}/" for path in after.folders - before.folders if path.endswith("/.git"))
     changes = [Change(path.rstrip("/"), "added") for path in new]
-    for path in sorted(before.items.keys() | after.items.keys()):
-        kind = _became(before.items.get(path), after.items.get(path))
+    old = before.items
+    touched = [path for path, item in after.items.items() if old.get(path) is not item]
+    touched += old.keys() - after.items.keys()
+    for path in sorted(touched):
+        kind = _became(old.get(path), after.items.get(path))
         if kind and not (new and path.startswith(new)):
             changes.append(Change(path, kind))
     return tuple(changes)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from doflow import snapshot
 from doflow.errors import WorldError
+from doflow.guards.window import Window
 from doflow.quarantine import Quarantine
 from doflow.snapshot import Change
 
@@ -296,15 +297,34 @@ def test_bytes_that_are_not_the_ones_that_were_there_are_never_put_back(project)
 
 def test_a_snapshot_is_saved_and_loaded_whole(project, tmp_path):
     (project.root / "b\udcff\n").write_text("odd\n")
+    window = Window(str(tmp_path / "window"))
     before = project.take()
 
-    before.save(tmp_path / "window")
+    window.write(before)
 
-    assert snapshot.load(tmp_path / "window") == before
-    assert snapshot.load(tmp_path / "none") is None
+    assert Window(window.path).read() == before
+    assert Window(str(tmp_path / "none")).read() is None
 
 
-BROKEN = [b"", b"{", b"[]", b'{"format": 99}', b"\xff", b"[" * 100_000, b'{"format":1,"taken":1,"items":[1]}']
+def test_the_second_snapshot_is_told_by_what_differs(project, tmp_path):
+    window = Window(str(tmp_path / "window"))
+    window.write(project.take())
+    size = (tmp_path / "window.base").stat().st_mtime_ns
+    (project.root / "a.txt").write_text("other\n")
+    (project.root / "src/b.txt").unlink()
+    (project.root / "more").mkdir()
+    (project.root / "more/x").write_text("x\n")
+    after = project.take()
+
+    window.write(after)
+
+    assert Window(window.path).read() == after
+    assert (tmp_path / "window.base").stat().st_mtime_ns == size
+    window.close()
+    assert Window(window.path).read() is None
+
+
+BROKEN = [b"", b"{", b"[]", b'{"name": 99}', b"\xff", b"[" * 100_000, b'{"name":1,"taken":1,"items":[1]}']
 
 
 @pytest.mark.parametrize("text", BROKEN)
@@ -312,14 +332,14 @@ def test_a_broken_snapshot_file_is_told_with_the_way_on(tmp_path, text):
     (tmp_path / "window").write_bytes(text)
 
     with pytest.raises(WorldError, match="cannot be read") as caught:
-        snapshot.load(tmp_path / "window")
+        Window(str(tmp_path / "window")).read()
 
     assert "rm " in caught.value.hint
 
 
 def test_a_restore_killed_at_any_point_is_finished_by_the_next(project, tmp_path):
     before, shown = project.take(), entries(project.root)
-    before.save(tmp_path / "window")
+    Window(str(tmp_path / "window")).write(before)
     program = (
         "import os, sys\n"
         "from doflow import snapshot\nfrom doflow.quarantine import Quarantine\n"
@@ -329,7 +349,8 @@ def test_a_restore_killed_at_any_point_is_finished_by_the_next(project, tmp_path
         "    if event in ('os.rename', 'os.symlink', 'os.chmod', 'os.mkdir', 'os.rmdir', 'open'):\n"
         "        left -= 1\n"
         "        if left == 0: os.kill(os.getpid(), 9)\n"
-        "before = snapshot.load(window)\n"
+        "from doflow.guards.window import Window\n"
+        "before = Window(window).read()\n"
         "after = snapshot.take(root)\n"
         "sys.addaudithook(count)\n"
         "changes = snapshot.compare(before, after)\n"

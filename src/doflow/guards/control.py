@@ -7,7 +7,6 @@ doflow do something else (config, hooks, attributes, records) fails the step.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import time
@@ -34,7 +33,7 @@ _QUIET = (
     "COMMIT_EDITMSG",
 )
 _CACHES = ("flows", "stamps/")
-_FORMAT = 1
+_FORMAT = 2
 Counts = Callable[[str, Change], bool]
 
 
@@ -76,10 +75,9 @@ class Control:
 
     def recover(self, keep: Keep, counts: Counts) -> Undone:
         """At a start: the same, from what a killed process has written down."""
-        told = _load(self._file)
+        told = _load(self._file, self._data)
         if told is None:
             return Undone()
-        self._data |= {value: base64.b64decode(text) for value, text in told["data"].items()}
         self._dot = dotgit.look(self._world.head)
         self._held = tuple(Held(area, self._data) for area in _areas(self._world.head, self._world))
         bases = {row["folder"]: row for row in told["areas"]}
@@ -173,9 +171,11 @@ class Control:
         return self._world.state_dir / "control"
 
     def _save(self) -> None:
-        data = {value: base64.b64encode(text).decode() for value, text in self._data.items()}
-        whole = {"format": _FORMAT, "areas": [held.plain() for held in self._held], "data": data}
-        files.write(str(self._file), json.dumps(whole).encode(), 0o600, sync=False)
+        """A line of JSON, then all bytes one after the other."""
+        sizes = [(value, len(text)) for value, text in self._data.items()]
+        whole = {"format": _FORMAT, "areas": [held.plain() for held in self._held], "sizes": sizes}
+        parts = (json.dumps(whole).encode(), b"\n", *self._data.values())
+        files.write(str(self._file), b"".join(parts), 0o600, sync=False)
 
     def _forget(self) -> None:
         used = frozenset().union(*(held.values() for held in self._held))
@@ -183,10 +183,15 @@ class Control:
             del self._data[value]
 
 
-def _load(path: Path) -> dict[str, Any] | None:
+def _load(path: Path, data: dict[str, bytes]) -> dict[str, Any] | None:
     try:
-        told = json.loads(path.read_bytes())
-        return told if told["format"] == _FORMAT else None
+        head, _, rest = path.read_bytes().partition(b"\n")
+        told = json.loads(head)
+        if told["format"] != _FORMAT:
+            return None
+        for value, size in told["sizes"]:
+            data[value], rest = rest[:size], rest[size:]
+        return dict(told)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from doflow import files, snapshot
 from doflow.guards import ends
 from doflow.guards.control import Control
 from doflow.guards.scope import Scope
 from doflow.guards.terrain import Terrain
+from doflow.guards.window import Window
 from doflow.job import Job
 from doflow.lock import NAME as LOCK
 from doflow.quarantine import Quarantine
@@ -30,7 +30,8 @@ class Fence:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._terrain = Terrain(world)
+        self._disk = Window(str(world.state_dir / "window"))
+        self._terrain = Terrain(world, self._disk)
         self._control = Control(world)
         self._base: Snapshot | None = None
         self._open: dict[str, Scope] = {}
@@ -43,21 +44,16 @@ class Fence:
     def quarantine(self) -> Quarantine:
         return Quarantine(self._world.root / STATE / "quarantine")
 
-    @property
-    def _file(self) -> Path:
-        return self._world.state_dir / "window"
-
     def enter(self, job: Job) -> Scope:
         scope = Scope(job, self._world)
         if not self._open:
+            self._base = self._terrain.take()
             if not self._work:
-                self._terrain.take()
                 self._terrain.prune()
             self._keep_work(job)
-            self._base = self._terrain.take()
             self._window = []
             self._tainted = ()
-            self._base.save(self._file)
+            self._disk.write(self._base)
             self._control.begin()
         self._open[job.name] = scope
         self._window.append(scope)
@@ -93,7 +89,7 @@ class Fence:
             self._base = None
             self._control.end(not self._abandoned)
             if not self._abandoned:
-                self._file.unlink(missing_ok=True)
+                self._disk.close()
 
     def aside(self, job: Job, begun: Mapping[str, str]) -> tuple[str, ...]:
         """What a command that failed has made, against what was there at its start: kept aside, never taken for done."""
@@ -130,7 +126,7 @@ class Fence:
 
         What was written after the agents were dead is a person's: it stays, and is named.
         """
-        base = snapshot.load(self._file)
+        base = self._disk.read()
         if base is None:
             self._control.end()
             return ends.Left()
@@ -144,7 +140,7 @@ class Fence:
         stray = tuple(change for change in rest if not ends.later(root, change, dead))
         self._restore((*mine, *stray), "left behind by a killed step", None)
         self._base = None
-        self._file.unlink(missing_ok=True)
+        self._disk.close()
         if any(change.path == self._lock for change in stray):
             self._world.forget()
         since = tuple(change.path for change in rest if change not in stray)
@@ -180,7 +176,8 @@ class Fence:
         """The person's uncommitted work, under a ref of ours: whatever an agent does to the tree, it is there."""
         from doflow.repo import wip
 
-        self._work = wip.wip(self._world.git, f"{self._world.run.name}/{job.name.replace(':', '-')}")
+        name = f"{self._world.run.name}/{job.name.replace(':', '-')}"
+        self._work = wip.wip(self._world.git, name, self._terrain.clean())
 
     def _ours(self, path: str) -> bool:
         """The lock as we wrote it, when a job beside this one was done; the file of a pipeline likewise."""

@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 
-from doflow import files, snapshot
+from doflow import contents, files, snapshot
 from doflow.contents import Change, Item, Snapshot
 from doflow.light import dataclass
 from doflow.quarantine import Keep
@@ -67,20 +67,13 @@ class Held:
         return frozenset(item.value for item in self.base.items.values() if item.kind == "file")
 
     def plain(self) -> dict[str, object]:
-        rows = [(name, it.kind, it.mode, it.value, it.stat) for name, it in self.base.items.items()]
+        rows = [(name, it.kind, it.mode, it.value, it.blob, it.stat) for name, it in self.base.items.items()]
         folders = sorted(self.base.folders)
         return {"folder": self.area.folder, "taken": self.base.taken, "items": rows, "folders": folders}
 
     def load(self, told: Mapping[str, list[list[object]]]) -> None:
-        rows = {str(row[0]): _item(row) for row in told["items"]}
+        rows = {str(row[0]): contents.item(row) for row in told["items"]}
         self.base = Snapshot(int(str(told["taken"])), rows, frozenset(map(str, told["folders"])))
-
-
-def _item(row: list[object]) -> Item:
-    _, kind, mode, value, mark = row
-    assert isinstance(mark, list) and isinstance(mode, int)
-    size, modified, changed, inode = (int(number) for number in mark)
-    return Item(str(kind), mode, str(value), "", (size, modified, changed, inode))
 
 
 def _as_old(path: str, item: Item) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from doflow import keys, snapshot
 from doflow.contents import Change, Snapshot
 from doflow.guards.scope import ALWAYS, Scope
+from doflow.guards.window import Window
 from doflow.world import STATE, World
 
 _LINK = "160000"  # git's mode of a submodule
@@ -16,22 +17,36 @@ _LINK = "160000"  # git's mode of a submodule
 class Terrain:
     """Remembers what it saw, so that only what was touched is read again."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, disk: Window) -> None:
         self._world = world
+        self._disk = disk
         self._store = ""
         self._seen: Snapshot | None = None
         self._ignored: tuple[str, ...] | None = None
         self._blobs: tuple[str, Mapping[str, tuple[str, str]]] = ("", {})
+        self._fresh: frozenset[str] = frozenset()
 
     def take(self, before: Snapshot | None = None) -> Snapshot:
         if self._ignored is None:
             from doflow.repo import history
 
             self._ignored = history.ignored(self._world.git)
-        self._seen = snapshot.take(
-            str(self._world.root), self._skipped(), self.store, self.in_git(), before or self._seen
-        )
+        known = self.in_git()
+        last = before or self._seen or self._remembered(known)
+        if last is not None and self._fresh:  # committed since: git holds their bytes now
+            kept = {path: item for path, item in last.items.items() if path not in self._fresh}
+            last = Snapshot(last.taken, kept, last.folders)
+        self._fresh = frozenset()
+        self._seen = snapshot.take(str(self._world.root), self._skipped(), self.store, known, last)
         return self._seen
+
+    def _remembered(self, known: Mapping[str, tuple[str, str]]) -> Snapshot | None:
+        """What an earlier process saw, as far as git (or nobody) holds the same bytes under the same name still."""
+        last, self._fresh = self._disk.last(), frozenset()
+        if last is None:
+            return None
+        kept = {path: item for path, item in last.items.items() if known.get(path, ("", ""))[1] == item.blob}
+        return Snapshot(last.taken, kept, last.folders)
 
     @property
     def store(self) -> str:
@@ -54,9 +69,31 @@ class Terrain:
         from doflow.repo import history, look
 
         head = look.find(str(self._world.root))
-        if head.commit != self._blobs[0]:
-            self._blobs = (head.commit, history.blobs(self._world.git, head.commit))
+        base, known = self._blobs
+        if head.commit != base:
+            changed = history.blobs(self._world.git, head.commit, base)
+            gone = {path for path, (mode, _) in changed.items() if not mode}
+            self._fresh |= changed.keys()
+            self._blobs = (head.commit, {path: it for path, it in {**known, **changed}.items() if path not in gone})
         return self._blobs[1]
+
+    def clean(self) -> bool:
+        """By our own walk: every file is what HEAD holds, byte by byte and mode by mode, and nothing is there besides but
+        what git ignores. (A filter that turns line ends makes files differ: then git is asked.)"""
+        assert self._seen is not None
+        known, seen = self.in_git(), self._seen.items
+        tracked = 0
+        for path, item in seen.items():
+            mode, blob = known.get(path, ("", ""))
+            if not mode and not self._is_ignored(path):
+                return False
+            if mode and (item.blob != blob or (mode == "100755") != bool(item.mode & 0o100)):
+                return False
+            tracked += bool(mode)
+        return tracked == len(known)
+
+    def _is_ignored(self, path: str) -> bool:
+        return any(path == name or (name.endswith("/") and path.startswith(name)) for name in self._ignored or ())
 
     def foreign(self, path: str) -> bool:
         """Inside of a submodule: it has a history of its own, which no step of ours writes."""

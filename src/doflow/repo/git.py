@@ -25,6 +25,7 @@ class Git:
         self.seeded: tuple[str, str, tuple[int, ...]] = ("", "", ())
         self.kept: tuple[str, tuple[int, ...]] = ("", ())
         self.people: tuple[str, str] | None = None
+        self.staged: tuple[str, tuple[int, ...]] = ("", ())  # HEAD and the index that held the same, see `wip`
         self.moved: Callable[[], None] | None = None  # told after each commit of ours
         self.trees: Any = None  # see `trees`
         self.program = environ.program(head.top, os.environ)

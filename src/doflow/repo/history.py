@@ -81,12 +81,22 @@ def patches(git: Git, commits: Sequence[str], exclude: str) -> str:
     return "\n".join(line for line in listed.split("\n") if not line.startswith(("index ", "@@ ")))
 
 
-def blobs(git: Git, rev: str) -> dict[str, tuple[str, str]]:
-    """Every file of commit `rev` ('' = none yet) below the project's root: path from there -> (mode, blob id)."""
+def blobs(git: Git, rev: str, since: str = "") -> dict[str, tuple[str, str]]:
+    """Every file of commit `rev` ('' = none yet) below the project's root: path from there -> (mode, blob id).
+
+    With `since` only what differs from that commit; mode '' = gone.
+    """
     found: dict[str, tuple[str, str]] = {}
     if not rev:
         return found
     below = _below(git)
+    if since:
+        parts = git.run("diff-tree", "-r", "--raw", "-z", "--no-renames", since, rev).split(b"\0")
+        for meta, name in zip(parts[::2], parts[1::2], strict=False):
+            _, mode, _, ident, kind = meta.decode().split(" ")
+            if name.startswith(below):
+                found[os.fsdecode(name[len(below) :])] = ("", "") if kind == "D" else (mode, ident)
+        return found
     for line in git.run("ls-tree", "-r", "-z", "--full-tree", rev).split(b"\0"):
         meta, tab, name = line.partition(b"\t")
         if tab and name.startswith(below):

@@ -6,7 +6,8 @@ import os
 import shutil
 import stat
 
-from doflow.repo import look, private
+from doflow import files
+from doflow.repo import look, private, swap
 from doflow.repo.git import Git
 
 _US = {
@@ -16,13 +17,17 @@ _US = {
 }
 
 
-def wip(git: Git, name: str) -> str:
+def wip(git: Git, name: str, clean: bool = False) -> str:
     """Keep tracked and untracked work (not the ignored) under `refs/doflow/wip/<name>`; gives the id it points at.
 
     Neither the person's index nor the work tree is touched. What is staged and differs is the second parent. With
-    nothing to keep the ref holds HEAD itself, so that its objects outlive whatever an agent does.
+    nothing to keep the ref holds HEAD itself, so that its objects outlive whatever an agent does. `clean`: the caller
+    has seen that the work tree is what HEAD holds.
     """
     base = look.find(git.head.root).commit
+    if clean and base and not _index_differs(git, base):
+        _hold(git, f"refs/doflow/wip/{name}", base)
+        return base
     tree = _work(git, base)
     held = _tree_of(git, base)
     kept = base
@@ -33,6 +38,28 @@ def wip(git: Git, name: str) -> str:
     if kept:
         git.run("update-ref", f"refs/doflow/wip/{name}", kept)
     return kept
+
+
+def _index_differs(git: Git, base: str) -> bool:
+    """Asked once for each state of the index."""
+    mark = (base, private.signature(os.path.join(git.head.git_dir, "index")))
+    if git.staged != mark:
+        if git.call("diff-index", "--cached", "--quiet", base)[0]:
+            return True
+        git.staged = mark
+    return False
+
+
+def _hold(git: Git, ref: str, commit: str) -> None:
+    """As `git update-ref` does it; where refs are plain files without a process."""
+    if look.commit_of(git.head, ref) == commit:
+        return
+    path = os.path.join(git.head.common_dir, ref)
+    if swap.plain(git.head) and not os.path.lexists(path + ".lock"):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        files.write(path, commit.encode() + b"\n", sync=False)
+    else:
+        git.run("update-ref", ref, commit)
 
 
 def names(git: Git, kept: str) -> frozenset[str]:
