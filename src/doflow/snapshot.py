@@ -71,23 +71,35 @@ class _Walk:
 
     def folder(self, fd: int, rel: str, depth: int) -> None:
         """Everything in an open folder, which is closed at the end."""
+        prefix = f"{rel}/" if rel else ""
+        before, items, racy = self.before, self.items, self.racy
         try:
             for name, status in _listing(fd):
-                path = f"{rel}/{name}" if rel else name
-                known = self.before.get(path)
-                if known is not None and known.stat == contents.signature(status) and self._same(known):
-                    self.items[path] = known
-                    continue
-                if path in self.skip or (self.only is not None and not self.only(path)):
-                    continue
-                if name == ".git" and (not rel or not self._nested(fd, path, status, depth)):
-                    continue
-                if stat.S_ISDIR(status.st_mode) and depth < _DEEPEST:
-                    self._inner(fd, name, path, depth)
-                else:
-                    self._item(fd, name, path, status)
+                path = prefix + name
+                known = before.get(path)
+                if known is not None:  # most files are as they were: this is what a large project costs
+                    size, modified, changed, inode = known.stat
+                    same = changed == status.st_ctime_ns and modified == status.st_mtime_ns and size == status.st_size
+                    if (
+                        same
+                        and inode == status.st_ino
+                        and changed < racy > modified
+                        and (known.blob or self._kept(known))
+                    ):
+                        items[path] = known
+                        continue
+                if path not in self.skip and (self.only is None or self.only(path)):
+                    self._entry(fd, name, path, status, depth)
         finally:
             os.close(fd)
+
+    def _entry(self, fd: int, name: str, path: str, status: os.stat_result, depth: int) -> None:
+        if name == ".git" and (name == path or not self._nested(fd, path, status, depth)):
+            return
+        if stat.S_ISDIR(status.st_mode) and depth < _DEEPEST:
+            self._inner(fd, name, path, depth)
+        else:
+            self._item(fd, name, path, status)
 
     def _nested(self, fd: int, path: str, status: os.stat_result, depth: int) -> bool:
         """A repository inside the project: of its git folder what steers it; False = that is all there is to see."""
@@ -118,11 +130,9 @@ class _Walk:
             self.items[path] = item
             self.stored = self.stored or (bool(self.store) and item.kind == "file" and not item.blob)
 
-    def _same(self, known: Item) -> bool:
-        """Its stat is the same: so are its bytes, unless it was touched about when they were read."""
-        if max(known.stat[1], known.stat[2]) >= self.racy:
-            return False
-        if known.blob or known.kind != "file":
+    def _kept(self, known: Item) -> bool:
+        """What git does not hold is in the store, if there is one."""
+        if known.kind != "file":
             return True
         if known.value.startswith("unreadable"):
             return False
