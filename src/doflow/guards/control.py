@@ -8,31 +8,22 @@ doflow do something else (config, hooks, attributes, records) fails the step.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from doflow import files, ledger
+from doflow import files
 from doflow.contents import Change
 from doflow.errors import WorldError
-from doflow.guards import dotgit
-from doflow.guards.held import Area, Held
+from doflow.guards import areas, dotgit
+from doflow.guards.held import Held
 from doflow.light import dataclass
 from doflow.quarantine import Keep
 from doflow.repo import every, hold
 from doflow.repo.git import Git
-from doflow.repo.head import Head
 from doflow.world import STATE, World
 
-_PASSED = ("doflow-", "worktrees", "lfs", "annex", "fsmonitor--daemon", "gc.pid", "gc.log")
-_STEERS = ("config", "hooks/", "info/", "commondir", "gitdir", "alternates", "http-alternates")
-_QUIET = (
-    *("index", "logs/", "packed-refs", "HEAD", "refs/", "reftable/", "info/", "ORIG_HEAD", "FETCH_HEAD"),
-    "COMMIT_EDITMSG",
-)
-_CACHES = ("flows", "stamps/")
 _FORMAT = 2
 Counts = Callable[[str, Change], bool]
 
@@ -53,15 +44,17 @@ class Control:
         self._data: dict[str, bytes] = {}
         self._held: tuple[Held, ...] = ()
         self._dot = dotgit.Dot(0, b"")
+        self._refs_before: dict[str, str] = {}
         self._holding = hold.Holding(world.run.name)
 
     def begin(self) -> None:
         git = self._world.git
         self._world.ledger.arm()
         if not self._held:
-            self._held = tuple(Held(area, self._data) for area in _areas(git.head, self._world))
+            self._held = tuple(Held(area, self._data) for area in areas.of(git.head, self._world))
         self._dot = dotgit.look(git.head)
         self._holding.renew(git)
+        self._refs_before = every.every(git.head) if areas.shared(git.head) else {}
         for held in self._held:
             held.take()
         self._forget()
@@ -79,12 +72,12 @@ class Control:
         if told is None:
             return Undone()
         self._dot = dotgit.look(self._world.head)
-        self._held = tuple(Held(area, self._data) for area in _areas(self._world.head, self._world))
+        self._held = tuple(Held(area, self._data) for area in areas.of(self._world.head, self._world))
         bases = {row["folder"]: row for row in told["areas"]}
         self._held = tuple(held for held in self._held if held.area.folder in bases)
         for held in self._held:
             held.load(bases[held.area.folder])
-        undone = self.check(keep, lambda folder, change: not _own_ledger(change) and counts(folder, change))
+        undone = self.check(keep, lambda folder, change: not areas.own_ledger(change) and counts(folder, change))
         self._held = ()
         self._file.unlink(missing_ok=True)
         self._world.renew()  # what the config said until now is not to be trusted
@@ -94,12 +87,13 @@ class Control:
         """Put back whatever differs; first what steers git, so that git may be asked about the rest."""
         git = self._world.git
         refused = [".git"] if dotgit.mend(git.head, self._dot, keep) else []
-        found = [(held, change) for held in self._held for change in _changes(held)]
+        found = [(held, change) for held in self._held for change in areas.changes(held)]
         found = [(held, change) for held, change in found if counts is None or counts(held.area.folder, change)]
-        steering = [pair for pair in found if _steers(*pair)]
-        refused += [_shown(held, change) for held, change in steering if not _cache(held, change)]
+        steering = [pair for pair in found if areas.steers(*pair)]
+        refused += [areas.shown(held, change) for held, change in steering if not areas.cache(held, change)]
         self._restore(steering, keep)
         told = self._moved([pair for pair in found if pair not in steering], keep)
+        told += self._shared() if self._refs_before else []
         if self._world.ledger.mend(keep):
             refused.append(f"{STATE}/runs/{self._world.run.name}/events.jsonl")
         if found:
@@ -126,7 +120,7 @@ class Control:
         told = self._refs(was, before)
         if index and staged != _entries(git):
             told.append("the index (git add, git rm)")
-        told += [_shown(held, change) for held, change in found if not _starts(change.path, _QUIET)]
+        told += [areas.shown(held, change) for held, change in found if not areas.quiet(change)]
         return told
 
     def _refs(self, was: dict[str, str], now: dict[str, str]) -> list[str]:
@@ -141,6 +135,17 @@ class Control:
             kept = hold.keep(self._world.git, f"{folder}/{ref.removeprefix('refs/')}", new)
             told.append(f"{ref} ({_short(old)} became {_short(new)}{f', kept as {kept}' if kept else ''})")
         return told
+
+    def _shared(self) -> list[str]:
+        """Other work trees share the refs: only what nobody else has checked out is put back, one by one, by git."""
+        git = self._world.git
+        was, now = self._refs_before, every.every(git.head)
+        theirs = areas.elsewhere(git.head)
+        mine = {ref for ref in was if now.get(ref) != was[ref] and ref != "HEAD" and ref not in theirs}
+        mine = {ref for ref in mine if not ref.startswith(("refs/doflow/", "refs/remotes/", "refs/bisect/"))}
+        for ref in mine:
+            git.call("update-ref", "-m", "doflow: put back", ref, was[ref])
+        return self._refs({ref: was[ref] for ref in mine}, {ref: now.get(ref, "") for ref in mine})
 
     def _restore(self, found: list[tuple[Held, Change]], keep: Keep) -> None:
         for held in self._held:
@@ -164,6 +169,8 @@ class Control:
         for held in self._held:
             tables = tuple(path for path in held.now().items if path.startswith("reftable/"))
             held.follow(paths + tables)
+        if self._refs_before:
+            self._refs_before = every.every(self._world.git.head)
         self._save()
 
     @property
@@ -194,64 +201,6 @@ def _load(path: Path, data: dict[str, bytes]) -> dict[str, Any] | None:
         return dict(told)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _areas(head: Head, world: World) -> tuple[Area, ...]:
-    places = dict.fromkeys((head.git_dir, head.common_dir))
-    shown = {head.git_dir: ".git", head.common_dir: ".git"}
-    found = [Area(folder, shown[folder], _of_git) for folder in places]
-    found.append(Area(os.path.join(head.common_dir, "objects", "info"), ".git/objects/info", _of_objects))
-    return (*found, Area(str(world.root / STATE), STATE, _of_state(str(world.root / STATE))))
-
-
-def _of_git(path: str) -> bool:
-    return not path.startswith(_PASSED) and path.rpartition("/")[2] != "objects"
-
-
-def _of_objects(path: str) -> bool:
-    return path in ("alternates", "http-alternates")
-
-
-def _of_state(folder: str) -> Callable[[str], bool]:
-    def counts(path: str) -> bool:
-        parts = path.split("/")
-        if parts[0] != "runs":
-            return path in (".gitignore", "flows.cache") or parts[0] == "stamps"
-        if len(parts) < 3:
-            return True
-        return len(parts) == 3 and parts[2] in ("events.jsonl", "hooks.json") and not ledger.writes(f"{folder}/{path}")
-
-    return counts
-
-
-def _changes(held: Held) -> tuple[Change, ...]:
-    from doflow.snapshot import compare
-
-    return compare(held.base, held.now())
-
-
-def _steers(held: Held, change: Change) -> bool:
-    return held.area.shown != ".git" or (_starts(change.path, _STEERS) and change.path != "info/refs")
-
-
-def _own_ledger(change: Change) -> bool:
-    """Not held while this or another process of ours wrote to it."""
-    return change.kind == "added" and change.path.endswith("/events.jsonl")
-
-
-def _cache(held: Held, change: Change) -> bool:
-    return held.area.shown == STATE and _starts(change.path, _CACHES)
-
-
-def _starts(path: str, names: tuple[str, ...]) -> bool:
-    """A submodule's git folder is one like ours, below `modules/NAME/`."""
-    if path.startswith("modules/"):
-        return any(f"/{name}" in path for name in names)
-    return any(path.startswith(name) if name.endswith("/") else path.split(".")[0] == name for name in names)
-
-
-def _shown(held: Held, change: Change) -> str:
-    return f"{held.area.shown}/{change.path}"
 
 
 def _short(value: str) -> str:
