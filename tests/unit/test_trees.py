@@ -67,18 +67,15 @@ def do(place, name, deed, text):
         min_size=1,
         max_size=4,
     ),
-    attributes=st.sampled_from(["", "* text=auto\n", "*.b eol=crlf\n"]),
 )
-def test_it_is_the_tree_that_the_index_makes(top, rounds, attributes):
+def test_it_is_the_tree_that_the_index_makes(top, rounds):
     git(top, "checkout", "-q", "-f", "main")
     git(top, "clean", "-q", "-fdx")
-    if attributes:
-        (top / ".gitattributes").write_text(attributes)
     ours = Git(look.find(top))
     for deeds in rounds:
         for name, deed, text in deeds:
             do(top, name, deed, text)
-        paths = sorted({name for name, *_ in deeds} | {f"{name}/inside" for name, *_ in deeds} | {".gitattributes"})
+        paths = sorted({name for name, *_ in deeds} | {f"{name}/inside" for name, *_ in deeds})
         base = look.find(top).commit
 
         built = trees.build(ours, base, paths)
@@ -103,6 +100,16 @@ def test_an_unusual_repository_is_left_to_git(top, key, value):
 @pytest.mark.parametrize("name", ['"a"', "müll", "GIT~1", "a\nb"])
 def test_an_unusual_name_is_left_to_git(top, name):
     assert trees.build(Git(look.find(top)), look.find(top).commit, [name]) is None
+
+
+@pytest.mark.parametrize("where", [".gitattributes", "specs/.gitattributes", ".git/info/attributes"])
+def test_a_repository_with_attributes_is_left_to_git(top, where):
+    (top / "specs").mkdir()
+    (top / "specs" / "a").write_text("a\n")
+    (top / where).parent.mkdir(exist_ok=True)
+    (top / where).write_text("* text=auto\n")
+
+    assert trees.build(Git(look.find(top)), look.find(top).commit, ["specs/a"]) is None
 
 
 def test_a_large_file_goes_through_git(top):

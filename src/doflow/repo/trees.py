@@ -1,7 +1,8 @@
 """The tree of the next commit, put together in our own memory: the few folders that change are read once, by one git
-process, and written as objects. Files that no attribute touches become blobs without git as well.
+process, and written as objects.
 
-Where names, modes or settings are out of the ordinary this room steps back (None): git's index knows all of that.
+Where names, modes, settings or attributes are out of the ordinary this room steps back (None): git's index knows all of
+that (with `text=auto` even what the index holds decides how a file is stored).
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ def build(git: Git, base: str, paths: Sequence[str]) -> tuple[str, str] | None:
     known = _known(git, base)
     above = {folder for path in paths for folder in _above(path)}
     if not _read(git, known, sorted(folder for folder in above if folder not in known.folders)):
+        return None
+    if _converted(git, known, above):
         return None
     before = known.root
     known.commit = ""  # until the commit is made, nothing here is true of any
@@ -117,7 +120,7 @@ def _parsed(raw: bytes, width: int) -> Entries:
 
 def _place(git: Git, known: Known, paths: Sequence[str]) -> None:
     """Every path as the work tree has it: a file, a link, or nothing."""
-    through: list[tuple[str, int]] = []  # for git: an attribute may say how the file is stored
+    large: list[tuple[str, int]] = []
     for path in paths:
         mode = _mode(git.head.top, path)
         folder, _, name = path.rpartition("/")
@@ -128,15 +131,15 @@ def _place(git: Git, known: Known, paths: Sequence[str]) -> None:
             _set(known, path, _LINK, objects.store(git, b"blob", target, len(known.root)))
         else:
             plain = 0o100755 if mode & 0o100 else 0o100644
-            data = _content(git, known, path)
+            data = _content(git, path)
             if data is None:
-                through.append((path, plain))
+                large.append((path, plain))
             else:
                 _set(known, path, plain, objects.store(git, b"blob", data, len(known.root)))
-    if through:
-        names = "".join(f"{path}\n" for path, _ in through)
+    if large:
+        names = "".join(f"{path}\n" for path, _ in large)
         said = git.run("hash-object", "-w", "--stdin-paths", input=names.encode()).decode().split()
-        for (path, plain), ident in zip(through, said, strict=True):
+        for (path, plain), ident in zip(large, said, strict=True):
             _set(known, path, plain, ident)
 
 
@@ -161,16 +164,17 @@ def _mode(top: str, path: str) -> int:
     return 0 if stat.S_ISDIR(mode) else mode
 
 
-def _content(git: Git, known: Known, path: str) -> bytes | None:
-    """The bytes of a small file that git stores as they are; None where git must see to it."""
+def _converted(git: Git, known: Known, folders: set[str]) -> bool:
+    """May anything say that files in these folders are stored otherwise than they stand there?"""
     if git.setting("core.autocrlf").lower() not in ("", "false") or git.setting("core.attributesfile"):
-        return None
-    for folder in _above(path):
-        stored = known.folders.get(folder, {})
-        if b".gitattributes" in stored or os.path.lexists(os.path.join(git.head.top, folder, ".gitattributes")):
-            return None
-    if any(map(os.path.lexists, _elsewhere(git))):
-        return None
+        return True
+    inside = (os.path.join(git.head.top, folder, ".gitattributes") for folder in folders)
+    stored = any(b".gitattributes" in known.folders[folder] for folder in folders)
+    return stored or any(map(os.path.lexists, (*inside, *_elsewhere(git))))
+
+
+def _content(git: Git, path: str) -> bytes | None:
+    """The bytes of a small file; a large one is left to git, which does not hold it in memory."""
     with open(os.path.join(git.head.top, path), "rb") as stream:
         data = stream.read(_SMALL + 1)
     return data if len(data) <= _SMALL else None
