@@ -47,6 +47,8 @@ class FlowRun(Run):  # type: ignore[misc]
             return _refused(session, _short(error, "doit help run"))
 
     def execute(self, params: Any, args: list[str]) -> int:
+        if os.environ.get("PRP_PIPELINE_RUNNING"):
+            sys.dont_write_bytecode = True  # this may be a refusal, which leaves nothing behind
         self.loader.setup(params)
         session = self._session()
         self.loader.setup = lambda _: None
@@ -63,14 +65,14 @@ class FlowRun(Run):  # type: ignore[misc]
     def _ours(self, session: Session, params: Any, args: list[str]) -> int:
         from doflow.guards import nested
 
+        try:
+            nested.validate_nested_execution(nested.session_path(args, str(session.root)), session.environ)
+        except nested.NestedExecutionError as error:
+            return _refused(session, error.message)
         taken = _variables()
         if taken:
             hint = f"write it with its equals sign: doit FLOW --goal='{taken}'"
             return _refused(session, f"doit takes {taken!r} for a variable of its own, not for a value\n  hint: {hint}")
-        try:
-            nested.validate_nested_execution("", session.environ)
-        except nested.NestedExecutionError as error:
-            return _refused(session, error.message)
         session.executing = Backend.running = True
         gc.disable()  # until the first step has begun: what is made up to there stays
         nested.enter(os.environ)

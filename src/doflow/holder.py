@@ -9,6 +9,10 @@ from pathlib import Path
 
 from doflow.errors import LockHeld
 
+#: the descriptor that a bug-fix session inherits from the run that starts it: the same lock, not another one
+LENT = "DOFLOW_LOCK_FD"
+_held: list[tuple[str, int]] = []
+
 
 class Holder:
     """The lock of this process. `holder.json` only makes the message of the next one kind.
@@ -21,9 +25,17 @@ class Holder:
         self._command = command
         self._fd = -1
         self._signed = False
+        self._lent = False
         self.left = 0.0
 
     def take(self) -> None:
+        self._fd = _inherited(self._root)
+        self._lent = self._fd >= 0
+        if not self._lent:
+            self._take()
+        _held.append((str(self._root), self._fd))
+
+    def _take(self) -> None:
         fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             _patiently(fd)
@@ -38,6 +50,8 @@ class Holder:
 
     def sign(self) -> None:
         """Say who holds it; called when the run really begins."""
+        if self._lent:
+            return
         import json
 
         from doflow import files, ledger
@@ -51,8 +65,14 @@ class Holder:
             if self._signed:
                 with suppress(OSError):  # only words; the lock itself goes with its descriptor
                     (self._root / ".doflow" / "holder.json").unlink()
+            _held[:] = [entry for entry in _held if entry[1] != self._fd]
             os.close(self._fd)
             self._fd = -1
+
+
+def mine(root: Path) -> int:
+    """The descriptor by which this process holds the lock of a project; -1 = it does not."""
+    return next((fd for folder, fd in _held if folder == str(root)), -1)
 
 
 def who(root: Path) -> str:
@@ -76,6 +96,23 @@ def held(root: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def _inherited(root: Path) -> int:
+    """The lock as the run above holds it: its descriptor proves itself, for through any other one it is held."""
+    said = os.environ.pop(LENT, "")
+    if not (said.isascii() and said.isdecimal()):
+        return -1
+    fd = int(said)
+    try:
+        lent, there = os.fstat(fd), os.stat(root)
+        if (lent.st_dev, lent.st_ino) != (there.st_dev, there.st_ino):
+            return -1
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.set_inheritable(fd, False)
+    except OSError:
+        return -1
+    return fd
 
 
 def _patiently(fd: int) -> None:

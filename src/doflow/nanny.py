@@ -324,7 +324,7 @@ def send(pid: int, number: int) -> None:
 
 def settle() -> Nanny:
     """Take the control line off 0 and 1, close all else that was inherited, hear SIGCHLD and TERM through a pipe."""
-    os.closerange(3, 65536)
+    os.closerange(3 + len(sys.argv[1:]), 65536)  # 3 is what doflow lends to the program, if it lends anything
     null = os.open(os.devnull, os.O_RDWR)  # first, so that it takes 2 if that was closed
     requests, answers = os.dup(0), os.dup(1)
     for target in (0, 1, 2):

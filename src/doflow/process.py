@@ -13,8 +13,8 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from doflow import idle
 from doflow.errors import WorldError
@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["clean", "close", "explain", "reset", "run", "stop_all", "stopping", "tail", "warm"]
+__all__ = ["clean", "close", "explain", "lending", "reset", "run", "stop_all", "stopping", "tail", "warm"]
 
 Tick = Callable[[float, int], None]
 Answer = tuple[int, float, bool, str, str]
@@ -63,6 +63,19 @@ def warm() -> None:
         _pool.give(_Nanny())
 
 
+@contextmanager
+def lending(descriptor: int) -> Iterator[None]:
+    """The next program also gets this descriptor, as its 3. The nanny that passes it on serves no other program."""
+    nanny = _Nanny((descriptor,))
+    _pool.give(nanny)
+    try:
+        yield
+    finally:
+        if nanny in _pool.all:
+            _pool.free[:] = [other for other in _pool.free if other is not nanny]
+            nanny.end()
+
+
 def stop_all(grace: float = 5.0) -> None:
     """Cancel every `run` under way and to come, until `reset`. Does not wait; safe in a signal handler."""
     _pool.grace = grace if _pool.grace is None else min(grace, _pool.grace)
@@ -89,12 +102,13 @@ def close() -> None:
 class _Nanny:
     """Our end of one nanny."""
 
-    def __init__(self) -> None:
+    def __init__(self, lent: tuple[int, ...] = ()) -> None:
         theirs, self.requests = _pipe()
         self.answers, writer = _pipe()
         self.mark = ""
-        actions = [(os.POSIX_SPAWN_DUP2, theirs, 0), (os.POSIX_SPAWN_DUP2, writer, 1)]
-        argv = [sys.executable, "-I", "-S", NANNY]
+        descriptors = (theirs, 0), (writer, 1), *((fd, 3) for fd in lent)
+        actions = [(os.POSIX_SPAWN_DUP2, ours, their) for ours, their in descriptors]
+        argv = [sys.executable, "-I", "-S", NANNY, *("lent" for _ in lent)]
         try:
             self.pid = os.posix_spawn(sys.executable, argv, os.environ, file_actions=actions, setsid=True)
         except OSError as error:
@@ -273,33 +287,15 @@ def _result(answer: Answer, watch: _Watch) -> Result:
 
 def _lost(nanny: _Nanny, watch: _Watch) -> Result:
     """The nanny was killed or frozen under us: find what it started by the mark in the environment, and kill that."""
+    from doflow import marked
+
     hung_up = nanny.requests < 0
     nanny.end(limit=0.0 if watch.reason and not hung_up else OVERDUE)
-    _kill_marked(f"{MARK}={nanny.mark}".encode())
+    marked.kill(f"{MARK}={nanny.mark}".encode())
     reason = watch.reason or ("cancelled" if hung_up else "")
     if not reason:
         _note(watch.err, "the helper process that watched this program was killed, so the program was killed too")
     return Result(-9, watch.out, watch.err, time.monotonic() - watch.begun, reason)
-
-
-def _kill_marked(mark: bytes) -> None:
-    """Kill every process whose environment holds the mark (where there is a /proc to see it)."""
-    for _ in range(100 if os.path.isdir("/proc/self") else 0):
-        found = [name for name in os.listdir("/proc") if name.isdigit() and _marked(name, mark)]
-        if not found:
-            return
-        for name in found:
-            with suppress(OSError):
-                os.kill(int(name), 9)
-        time.sleep(0.01)
-
-
-def _marked(pid: str, mark: bytes) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return mark in file.read().split(b"\0")
-    except OSError:
-        return False
 
 
 def _encoded(env: Mapping[str, str], mark: str) -> dict[bytes, bytes]:

@@ -46,6 +46,10 @@ exit codes: 0 done, 1 error, 2 paused (a person is needed), 3 rate limited, 130 
 
 
 def run(words: list[str]) -> int:
+    if os.environ.get("PRP_PIPELINE_RUNNING") and not {"-h", "--help"} & set(words):
+        refused = _nested(words)
+        if refused:
+            return _refuse(refused, "--json" in words, "")
     asked = _parse(words)
     if isinstance(asked, str):
         return _refuse(asked, "--json" in words)
@@ -58,6 +62,17 @@ def run(words: list[str]) -> int:
         if stamp is not None:
             return _nothing(asked, stamp)
     return _slow(root, asked)
+
+
+def _nested(words: list[str]) -> str:
+    """Before anything else is looked at: may this process run at all?"""
+    from doflow.guards import nested
+
+    try:
+        nested.validate_nested_execution(nested.session_path(words, os.getcwd()))
+    except nested.NestedExecutionError as error:
+        return error.message
+    return ""
 
 
 def _parse(words: list[str]) -> dict[str, str] | str:
@@ -156,5 +171,5 @@ def _refuse(words: str, as_json: bool, hint: str = "doflow run --help") -> int:
 
         sys.stderr.write(json.dumps({"event": "error", "message": words, "hint": hint}) + "\n")
     else:
-        sys.stderr.write(f"ERROR: {words}\n  hint: {hint}\n")
+        sys.stderr.write(f"ERROR: {words}\n  hint: {hint}\n" if hint else f"ERROR: {words}\n")
     return 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 
 from doflow.errors import DoflowError
 
 VARIABLE = "PRP_PIPELINE_RUNNING"
 FLAG = "SKIP_BUG_FINDING"
+BUGFIX = "bugfix"
+_FOLDER = "--feature-dir"
 
 
 class NestedExecutionError(DoflowError):
@@ -23,14 +25,24 @@ def validate_nested_execution(session_path: str, environ: Mapping[str, str] | No
     running = given.get(VARIABLE, "")
     if not running or running == str(os.getpid()):
         return
-    if given.get(FLAG) == "true" and "bugfix" in _below_plan(session_path):
+    if given.get(FLAG) == "true" and BUGFIX in _below_plan(session_path):
         return
-    if _dead(running):
+    if _dead(running) and not _locked(session_path):
         sys.stderr.write(f"warning: {VARIABLE} names process {running}, which is gone; going on\n")
         return
     raise NestedExecutionError(
         f"Nested PRP Pipeline execution detected. Only bug fix sessions can recurse. PID: {running}"
     )
+
+
+def session_path(words: Sequence[str], root: str) -> str:
+    """The session that a command line names by its folder, '' if it names none: read before anything is decided."""
+    for place, word in enumerate(words):
+        if word == _FOLDER and place + 1 < len(words):
+            return os.path.join(root, words[place + 1])
+        if word.startswith(f"{_FOLDER}="):
+            return os.path.join(root, word.partition("=")[2])
+    return ""
 
 
 def enter(environ: MutableMapping[str, str]) -> None:
@@ -44,12 +56,15 @@ def leave(environ: MutableMapping[str, str]) -> None:
 
 
 def _below_plan(path: str) -> str:
+    """The part that doflow names itself: what stands above `plan/` is where a person keeps the project."""
     parts = os.path.normpath(path).split(os.sep)
-    return os.sep.join(parts[len(parts) - parts[::-1].index("plan") :]) if "plan" in parts else ""
+    if "plan" in parts:
+        return os.sep.join(parts[len(parts) - parts[::-1].index("plan") :])
+    return "" if os.path.isabs(path) else path
 
 
 def _dead(pid: str) -> bool:
-    if not pid.isdigit():
+    if not (pid.isascii() and pid.isdecimal()):
         return False
     try:
         os.kill(int(pid), 0)
@@ -58,3 +73,15 @@ def _dead(pid: str) -> bool:
     except (PermissionError, OverflowError):
         return False
     return False
+
+
+def _locked(session_path: str) -> bool:
+    """A number can be made up, a lock cannot: while somebody holds the project's, there is a run."""
+    from pathlib import Path
+
+    from doflow import holder, hot
+
+    try:
+        return holder.held(Path(hot.find(session_path)))
+    except OSError:
+        return False
