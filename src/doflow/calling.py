@@ -15,7 +15,7 @@ from doflow.light import replace
 from doflow.model import Ask, Outcome, Profile, Step
 from doflow.render import Brief, Input
 from doflow.sessions import Session
-from doflow.world import STATE, World
+from doflow.world import STATE, TASKS, World
 
 #: agents that ask a hook of ours before they write
 HOOKED = ("claude", "codex")
@@ -145,7 +145,17 @@ def inputs(job: Job, world: World) -> tuple[Input, ...]:
                 text = sections.section(text, read.section) or ""
             shown = f"{path}#{read.section}" if read.section else path
             found.append(Input(shown, text if _readable(text) else None))
-    return (*found, *conditions(job, world))
+    return (*found, *conditions(job, world), *_checklist(job, world))
+
+
+def _checklist(job: Job, world: World) -> tuple[Input, ...]:
+    """Where a phase stands among the others, as far as this run's own list is there."""
+    if job.phase is None or job.step.kind != "implement":
+        return ()
+    from doflow.guards import stale
+
+    text = stale.admitted(world)
+    return (Input(f"{TASKS} (the whole list; only your phase is yours)", text),) if text else ()
 
 
 def _shown(path: str, world: World) -> Input:

@@ -11,7 +11,7 @@ from doflow.light import replace
 from doflow.lock import Artifact
 from doflow.repo import branch as branches
 from doflow.repo import look
-from doflow.world import World
+from doflow.world import TASKS, World
 
 
 def preflight(world: World) -> None:
@@ -62,6 +62,7 @@ def _began_elsewhere(world: World) -> bool:
 def begin(world: World) -> None:
     """Make a new run real: folder, input.md, branch, lock. Each deed can be repeated after a crash."""
     run = world.run
+    _transient(world)
     if not run.fresh:
         _hooks(world)
         return
@@ -88,6 +89,15 @@ def _hooks(world: World) -> None:
         from doflow import showing
 
         showing.remember(world)
+
+
+def _transient(world: World) -> None:
+    """Nothing of another run goes into this one. Most often there is nothing to look at."""
+    left = os.path.lexists(world.root / TASKS)
+    if left or (world.run.fresh and os.listdir(world.state_dir)):
+        from doflow.guards import stale
+
+        stale.clear(world) if world.run.fresh else stale.revalidate(world)
 
 
 def inputs(world: World) -> None:

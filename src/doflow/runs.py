@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from doflow import issues
 from doflow import lock as locks
 from doflow.errors import UsageError
 from doflow.light import dataclass, field, regex, replace
@@ -111,7 +112,13 @@ def name_new(root: Path, flow: str, wish: Wish, branches: Iterable[str], layout:
             raise UsageError(f"--run {wish.run} cannot be the name of a run", "letters, digits and - are: 007-login")
         name = wish.run or f"{number:03d}-{slug(goal) or f'{flow}-{int(time.time())}'}"
         folder = f"{layout}/{name}"
-    return Run(name, flow, folder, goal, digest(goal), wish.branch or name, wish.issue, wish.params, fresh=True)
+    return Run(name, flow, folder, goal, digest(goal), wish.branch or name, _issue(wish), wish.params, fresh=True)
+
+
+def _issue(wish: Wish) -> str:
+    if wish.issue and issues.bare(wish.issue) is None:
+        raise UsageError(f"--issue {wish.issue!r} names no issue", "--issue=232, or leave it out")
+    return wish.issue if issues.bare(wish.issue) else ""
 
 
 def slug(goal: str) -> str:
@@ -155,12 +162,17 @@ def inside(root: Path, folder: str) -> str:
 
 def renamed(run: Run, wish: Wish) -> Run:
     """An existing run with what this command line adds to it."""
-    if wish.issue and run.issue and wish.issue != run.issue:
+    if wish.issue and run.issue and not issues.same(wish.issue, run.issue):
         raise UsageError(
             f"run {run.name} belongs to issue {run.issue}, not to {wish.issue}",
             f"leave --issue out, or start another run: doit {run.flow} --new --issue={wish.issue} --goal=…",
         )
-    return replace(run, issue=run.issue or wish.issue, params={**run.params, **wish.params})
+    if wish.goal is not None and run.goal_digest and digest(wish.goal) != run.goal_digest:
+        raise UsageError(
+            f"run {run.name} is there for another goal: {shorten(run.goal)}",
+            f"leave --goal out to go on with it, or start another run: doit {run.flow} --new --goal=…",
+        )
+    return replace(run, issue=run.issue or _issue(wish), params={**run.params, **wish.params})
 
 
 def is_called(run: Run, name: str) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from doflow.repo.git import Git
 
 STATE = ".doflow"
+#: the checklist of the run at work (see `guards.stale`)
+TASKS = f"{STATE}/pipeline-tasks.md"
 
 
 @dataclass(frozen=True, slots=True)

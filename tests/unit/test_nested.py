@@ -50,7 +50,9 @@ def test_r0_3_a_bug_fix_session_with_its_flag_may_recurse(running, path):
     assert validate_nested_execution(path, {"PRP_PIPELINE_RUNNING": running, "SKIP_BUG_FINDING": "true"}) is None
 
 
-@pytest.mark.parametrize("path", ["", MAIN, "/home/me/my-bugfix-tests/plan/001_0123456789ab", "/srv/bugfix/specs/001-x"])
+@pytest.mark.parametrize(
+    "path", ["", MAIN, "/home/me/my-bugfix-tests/plan/001_0123456789ab", "/srv/bugfix/specs/001-x"]
+)
 def test_r0_4_the_flag_alone_is_not_enough(running, path):
     assert refused(path, PRP_PIPELINE_RUNNING=running, SKIP_BUG_FINDING="true") == MESSAGE.format(running)
 

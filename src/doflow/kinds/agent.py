@@ -10,7 +10,19 @@ from doflow.world import World
 
 
 def run(step: Step, world: World, fence: Fence) -> Outcome:
-    return frame.perform(job(step, world), world, fence, calling.call)
+    wanted = job(step, world)
+    outcome = frame.perform(wanted, world, fence, calling.call)
+    if outcome.ok and not world.place.boxed.isdisjoint(wanted.makes):
+        _list(wanted, world)
+    return outcome
+
+
+def _list(done: Job, world: World) -> None:
+    """A task list was made: its checklist is kept for the agents of its phases."""
+    from doflow.guards import stale
+
+    path = next(path for path in done.makes if path in world.place.boxed)
+    stale.write(world, stale.checklist(world.place.text(path) or ""))
 
 
 def job(step: Step, world: World) -> Job:
