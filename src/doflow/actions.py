@@ -71,7 +71,7 @@ def _company(step: Step) -> str:
     """With whom a step may run side by side; '' = with nobody."""
     if step.writes or step.kind == "review" or (step.kind == "shell" and step.repair > 0):
         return ""
-    return "commands" if step.kind == "shell" else "agents"
+    return {"shell": "commands", "agent": "agents"}.get(step.kind, "")
 
 
 def _kind(name: str) -> Any:

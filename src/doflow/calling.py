@@ -6,13 +6,13 @@ import difflib
 import os
 from pathlib import Path
 
-from doflow import files, findings, keys, process, render, sessions, watching
+from doflow import files, findings, keys, process, render, sections, sessions, watching
 from doflow.agents import registry
 from doflow.errors import UsageError
 from doflow.guards.scope import Scope
 from doflow.job import Job
 from doflow.light import replace
-from doflow.model import Ask, Outcome, Profile, Step
+from doflow.model import BY_AGENT, Ask, Outcome, Profile, Step
 from doflow.render import Brief, Input
 from doflow.sessions import Session
 from doflow.world import STATE, TASKS, World
@@ -121,7 +121,8 @@ def prompt(job: Job, world: World, trouble: str = "") -> str:
         job.phase.text if job.phase else "", old, _changes(job, world) if old else "",
         world.book.notes.get(step.id, ""), trouble,
     )  # fmt: skip
-    extra = {"phase": job.phase.number, "title": job.phase.title} if job.phase else {}
+    number = job.phase.number if job.phase else ""
+    extra = {"phase": number, "title": job.phase.title, "work": sections.work(number)} if job.phase else {}
     return render.prompt(step, brief, world.params_of(step) | extra)
 
 
@@ -135,13 +136,11 @@ def inputs(job: Job, world: World) -> tuple[Input, ...]:
     """What the step reads, whole; what is too large is named instead."""
     found = []
     for read in job.step.reads:
-        for path in world.place.expand(read.path):
+        for path in world.place.expand(sections.of_phase(read.path, job.phase.number) if job.phase else read.path):
             if not world.digest(path):
                 continue
             text = world.place.text(path) or ""
             if read.section:
-                from doflow import sections
-
                 text = sections.section(text, read.section) or ""
             shown = f"{path}#{read.section}" if read.section else path
             found.append(Input(shown, text if _readable(text) else None))
@@ -197,7 +196,7 @@ def check_agents(world: World) -> None:
     """Before a run begins: is everybody who is to do a step of it there?"""
     for name in world.order():
         step = world.flow.step(name)
-        if step is not None and (step.kind in ("agent", "implement", "review") or step.repair):
+        if step is not None and (step.kind in BY_AGENT or step.repair):
             profile = profile_for(step, world)
             agent = registry.find(profile.use)
             if profile.args and profile.use in registry.CLIS:

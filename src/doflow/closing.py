@@ -21,6 +21,8 @@ def complete(world: World, begun: bool) -> None:
             if step.id in world.order() and step.id not in book.steps:
                 _complete(world, step)
     loose = sorted(name for name in book.loose if name in book.steps) or sorted(world.own)[:1]
+    if not begun and book.last.get("event") != "pipeline_complete":  # killed while its end was being recorded
+        loose = loose or ["the end"]
     if loose and world.head.branch == world.run.branch:
         names = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
         try:
@@ -66,7 +68,7 @@ def fresh(world: World) -> bool:
 
 def stamp(world: World, project: Project, environ: Mapping[str, str]) -> None:
     """Everything that the answer "nothing to do" rests on."""
-    if world.frozen or not project.unchanged():
+    if world.frozen or world.flow.varies or world.flow.in_sessions or not project.unchanged():
         return
     root = str(world.root)
     names = {os.path.join(root, path) for path in world.book.artifacts}
@@ -81,7 +83,7 @@ def stamp(world: World, project: Project, environ: Mapping[str, str]) -> None:
         names |= {os.path.join(root, world.path(said)) for said in lists}
     names |= {os.path.realpath(name) for name in names if os.path.islink(name)}
     names |= {*project.sources, os.path.join(root, "dodo.py"), os.path.join(root, "doflow.yaml")}
-    names |= {os.path.join(root, world.run.dir, name) for name in (lock.NAME, "input.md")}
+    names |= {os.path.join(root, world.run.dir, name) for name in (lock.NAME, world.input)}
     names |= _git_files(world) | {os.path.join(root, os.path.dirname(world.run.dir))}
     steps = [f"{world.flow.name}:{name}" for name in world.order()]
     goal = world.run.goal if runs.digest(world.run.goal) == world.run.goal_digest else None

@@ -29,7 +29,8 @@ def step(found: Step, params: Mapping[str, str]) -> Step:
     )
     if not any("{" in path for path in paths):
         return found
-    given = {**params, **{name: substitute(value, params) for name, value in found.params}}
+    base = {**params, "step": found.id.partition(":")[0]}
+    given = {**base, **{name: substitute(value, base) for name, value in found.params}}
     return replace(
         found,
         makes=tuple(_path(path, given, found) for path in found.makes),
@@ -74,6 +75,10 @@ def _parsed(text: str | None, name: str, found: Step) -> list[Any]:
     if text is None:
         raise UsageError(f"step {found.id} goes over the items of {name}, which does not exist", "which step makes it?")
     value = load.parse(text, name)
+    if isinstance(value, dict) and "backlog" in value:
+        from doflow import backlog
+
+        return list(backlog.items(text, name))
     if isinstance(value, dict) and len(value) == 1:
         value = next(iter(value.values()))
     if not isinstance(value, list):

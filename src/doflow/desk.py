@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from doflow import project, runs, tasks
+from doflow import project, runs, sessionpaths, tasks
 from doflow.errors import UsageError
 from doflow.holder import Holder
 from doflow.model import Step
@@ -44,6 +44,7 @@ class Desk:
         if not known:
             raise UsageError("there is no run here yet", 'doit FLOW --goal="…" starts one; doit list shows the flows')
         branch = look.find(str(self.root)).branch
+        known = [run for run in known if not sessionpaths.parent(run.dir)] or known
         return next((run for run in reversed(known) if run.branch == branch), known[-1])
 
     def work(self, run: Run, **options: Any) -> Work:

@@ -31,6 +31,7 @@ class Draft:
 
     doc: Doc
     about: str = ""
+    layout: str = ""
     entries: tuple[Entry, ...] = ()
     params: tuple[tuple[str, dict[str, Any], Doc], ...] = ()
     defaults: tuple[tuple[dict[str, Any], Doc], ...] = ()
@@ -161,6 +162,7 @@ def _own(doc: Doc, base: Draft) -> Draft:
     return Draft(
         doc=doc,
         about=value.get("about", base.about),
+        layout=value.get("layout", base.layout),
         entries=base.entries + tuple(Entry(name, step, doc, ("steps", name)) for name, step in steps.items()),
         params=tuple(params.values()),
         defaults=(*base.defaults, (value.get("defaults", {}), doc)),

@@ -29,6 +29,10 @@ class UsageError(DoflowError):
     """The command line asks for something that does not exist."""
 
 
+class Undecided(UsageError):
+    """Nothing is wrong, but only a person can say how to go on: exit code 2."""
+
+
 class LockHeld(DoflowError):
     """Another run works in this project."""
 

@@ -49,17 +49,22 @@ def build(draft: Draft, around: Surroundings) -> Flow:
     name = draft.doc.value["flow"]
     found = [*_name(draft.doc, name, around), *_words(draft), *bench.found]
     found += wiring.problems(draft, built, pipeline)
-    found += _elsewhere(draft, built, around)
+    found += [*_elsewhere(draft, built, around), *_doflows(draft, built, names)]
     if found:
         raise FlowError(tuple(found))
     protect = tuple(glob for glob, _ in draft.protect)
-    return Flow(name, draft.about, params, built, pipeline, protect, around.file, around.packaged)
+    varies = any(step.only for step in built) or any(param.env for param in params)
+    return Flow(
+        name, draft.about, params, built, pipeline, protect, around.file, around.packaged,
+        layout=draft.layout, varies=varies,
+    )  # fmt: skip
 
 
 def _param(name: str, value: dict[str, Any]) -> Param:
     default = value.get("default", "")
     text = str(default).lower() if isinstance(default, bool) else str(default)
-    return Param(name, value.get("about", ""), value.get("required", False), text)
+    more = (value.get("env", ""), value.get("file", ""))
+    return Param(name, value.get("about", ""), value.get("required", False), text, *more)
 
 
 def _defaults(draft: Draft) -> dict[str, Any]:
@@ -112,6 +117,21 @@ def _words(draft: Draft) -> Iterator[Problem]:
             notation.pattern(glob)
         except Bad as bad:
             yield doc.problem(doc.item(("protect",), glob), bad.message, bad.hint)
+
+
+def _doflows(draft: Draft, built: tuple[Step, ...], params: frozenset[str]) -> Iterator[Problem]:
+    """Steps that doflow does itself: one file in, one file out; a session only where there are sessions."""
+    for entry, step in zip(draft.entries, built, strict=True):
+        if step.kind not in ("install", "session"):
+            continue
+        if len(step.reads) != 1 or any(mark in step.reads[0].path for mark in "*?["):
+            yield entry.problem(("reads",), f"a step of kind {step.kind} reads one file", "name it: `reads: draft.md`")
+        if step.kind == "install" and len(step.makes) != 1:
+            hint = "name it: `makes: plan.md`"
+            yield entry.problem(("makes",), "a step of kind install makes one file", hint)
+        if step.kind == "session" and (draft.layout != "plan" or "prd" not in params):
+            hint = "add `layout: plan`, and `prd: {default: PRD.md}` to the params"
+            yield entry.problem(("kind",), "only a flow in sessions, with a param `prd`, has bug-fix sessions", hint)
 
 
 def _elsewhere(draft: Draft, built: tuple[Step, ...], around: Surroundings) -> Iterator[Problem]:

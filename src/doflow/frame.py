@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from doflow import endings, judge, keys, process, sessions, watching
+from doflow import endings, judge, keys, process, sections, sessions, watching
 from doflow.checks import registry as checks
 from doflow.job import Job
 from doflow.model import Outcome, Retry, Status
@@ -213,7 +213,9 @@ def _sleep(seconds: float) -> bool:
 
 
 def _tasks(job: Job, world: World) -> str:
-    return world.phases(job.step) if job.phase and job.step.phases else ""
+    """The task list that the agent ticks off; the statuses of a backlog are ours."""
+    path = world.phases(job.step) if job.phase and job.step.phases else ""
+    return "" if sections.is_backlog(path) else path
 
 
 def _ticked(job: Job, world: World) -> tuple[str, ...]:

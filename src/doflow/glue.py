@@ -24,6 +24,7 @@ from doflow.session import Session
 from doflow.state import Backend
 
 ERROR, INTERRUPTED = 1, 130
+_PARTS = (".gate", ".clarify", ".route")
 _MEMORY = "check the free space and its owner; it may also be deleted: the lock and the ledger know what is done"
 
 
@@ -212,7 +213,7 @@ def _noting(base: Any, session: Session) -> Any:
             if (
                 task.actions
                 and any(work.world.options.next for work in session.works.values())
-                and "." not in task.name
+                and not task.name.endswith(_PARTS)
             ):
                 raise Enough
 
@@ -269,7 +270,7 @@ def _unmet() -> Any:
 
 def _default(session: Session, namespace: Mapping[str, Any]) -> list[str]:
     """Plain `doit`: go on with the run of this branch, else with the only one that is open."""
-    from doflow import runs, tasks
+    from doflow import meant, runs, sessionpaths
     from doflow.errors import DoflowError
     from doflow.repo import look
 
@@ -277,8 +278,9 @@ def _default(session: Session, namespace: Mapping[str, Any]) -> list[str]:
         branch = look.find(str(session.root)).branch
     except DoflowError:
         return []
-    known = runs.known(session.root, session.project.layout)
-    here = [run for run in known if run.branch == branch] or [run for run in known if not tasks.finished(session, run)]
+    every = runs.known(session.root, session.project.layout)
+    known = [run for run in every if not sessionpaths.parent(run.dir)]
+    here = [run for run in known if run.branch == branch] or [run for run in known if not meant.finished(session, run)]
     if here:
         return [here[-1].flow, f"--run={here[-1].name}"]
     return []
@@ -324,10 +326,11 @@ def _refused(session: Session, words: str) -> int:
 
 
 def _crashed(session: Session, error: Exception) -> int:
-    from doflow.errors import DoflowError
+    from doflow.errors import DoflowError, Undecided
 
     if isinstance(error, DoflowError):
-        return _refused(session, str(error))
+        code = _refused(session, str(error))
+        return 2 if isinstance(error, Undecided) else code
     if isinstance(error, OSError) and error.filename:
         from doflow import files
 

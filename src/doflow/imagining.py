@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 
-from doflow import judge, outlook
+from doflow import judge, outlook, runs
 from doflow.errors import UsageError
 from doflow.job import Job
 from doflow.keys import Place
 from doflow.kinds import agent, shell
 from doflow.light import names
-from doflow.model import Step
+from doflow.model import BY_AGENT, Step
 from doflow.world import World
 
 
@@ -27,7 +27,7 @@ class _Place(Place):
 
 class _Begun(World):
     def digest(self, path: str) -> str:
-        if path == f"{self.run.dir}/input.md":
+        if path == f"{self.run.dir}/{self.input}":
             return hashlib.sha256(self._goal().encode("utf-8", "surrogateescape")).hexdigest()
         return super().digest(path)
 
@@ -35,11 +35,11 @@ class _Begun(World):
     def place(self) -> Place:
         real = super().place
         imagined = _Place(real.root, real.run_dir, real.boxed, self.digest)
-        object.__setattr__(imagined, "input", (f"{self.run.dir}/input.md", self._goal()))
+        object.__setattr__(imagined, "input", (f"{self.run.dir}/{self.input}", self._goal()))
         return imagined
 
     def _goal(self) -> str:
-        return f"{self.run.goal}\n"
+        return runs.goal_text(self.run.goal, self.input)
 
 
 def begun(world: World) -> World:
@@ -57,8 +57,9 @@ def job(world: World, step: Step, number: str) -> Job:
         return _review(step, number, world)
     if step.foreach:
         step = _item(step, number, world)
-    if step.kind == "gate" or (step.kind == "shell" and not step.repair):
-        what = "asks a person" if step.kind == "gate" else f"runs a command: {' '.join(step.run) or step.shell}"
+    if step.kind not in BY_AGENT and not step.repair:
+        own = {"gate": "asks a person", "install": "is done by doflow itself", "session": "is a session of its own"}
+        what = own.get(step.kind, f"runs a command: {' '.join(step.run) or step.shell}")
         raise UsageError(f"{step.id} has no prompt: it {what}", "doflow plan lists who does each step")
     return shell.job(step, world) if step.kind == "shell" else agent.job(step, world)
 

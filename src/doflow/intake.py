@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-from doflow import files, keys, ledger, lock, runs
+from doflow import files, keys, ledger, lock, runs, sessionpaths
 from doflow.errors import UsageError, WorldError
 from doflow.guards import unbuilt
 from doflow.light import replace
 from doflow.lock import Artifact
+from doflow.model import BY_AGENT
 from doflow.repo import branch as branches
 from doflow.repo import look
 from doflow.world import TASKS, World
@@ -26,7 +27,7 @@ def preflight(world: World) -> None:
             "git does not know who you are, and doflow invents no author",
             'git config user.name "Your Name" && git config user.email you@example.org',
         )
-    if any(step.kind in ("agent", "implement", "review") for step in world.flow.steps):
+    if any(step.kind in BY_AGENT for step in world.flow.steps):
         from doflow import calling
 
         calling.check_agents(world)
@@ -74,12 +75,15 @@ def begin(world: World) -> None:
     if branch != world.head.branch:
         _branch(world, branch)
     world.run_dir.mkdir(parents=True, exist_ok=True)
-    files.write(str(world.run_dir / "input.md"), (run.goal + "\n").encode("utf-8", "surrogateescape"), sync=False)
+    text = runs.goal_text(run.goal, world.input)
+    files.write(str(world.run_dir / world.input), text.encode("utf-8", "surrogateescape"), sync=False)
+    if world.flow.in_sessions:
+        _session(world)
     inputs(world)
     world.run = replace(run, branch=branch, fresh=False)
     world.book.run = world.run
     world.write_lock(sync=False)
-    for name in ("input.md", lock.NAME):
+    for name in (*world.given, lock.NAME):
         files.soon(str(world.run_dir / name))
     _hooks(world)
 
@@ -89,6 +93,16 @@ def _hooks(world: World) -> None:
         from doflow import showing
 
         showing.remember(world)
+
+
+def _session(world: World) -> None:
+    """Where a session comes from, for whoever looks at its folder; and what the guard saw."""
+    previous = world.run.params.get("previous", "")
+    if previous:
+        files.write(str(world.run_dir / sessionpaths.DELTA), f"{sessionpaths.sequence(previous)}\n".encode())
+    os.makedirs(world.state_dir / "logs", exist_ok=True)
+    told = "".join(f"{line}\n" for line in sessionpaths.told(world.run.dir, world.environ))
+    files.write(str(world.state_dir / "logs" / "guard.log"), told.encode(), sync=False)
 
 
 def _transient(world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from doflow.keys import Key
 from doflow.light import dataclass
-from doflow.model import Step
+from doflow.model import BY_AGENT, Step
 from doflow.sections import Phase
 
 
@@ -40,7 +40,7 @@ class Job:
     @property
     def paid(self) -> bool:
         """An agent does it: its start is on disk before it is called."""
-        return self.step.kind != "shell"
+        return self.step.kind in BY_AGENT
 
     @property
     def watched(self) -> bool:

@@ -7,7 +7,7 @@ import os
 from doflow import keys, sections
 from doflow.light import dataclass
 from doflow.lock import Record
-from doflow.model import Step
+from doflow.model import BY_AGENT, Step
 from doflow.sections import Phase
 from doflow.version import VERSION
 from doflow.world import World
@@ -63,8 +63,14 @@ def of_phase(step: Step, phase: Phase, key: keys.Key, world: World) -> Verdict:
 
 def phase_keys(step: Step, world: World) -> tuple[tuple[Phase, keys.Key], ...]:
     """The phases of the file as it is now, each with its key; a file without phases is one phase of its own."""
-    text = world.place.text(world.phases(step)) or ""
-    found = sections.phases(text) or (Phase("all", os.path.basename(world.phases(step)), text, 1),)
+    path = world.phases(step)
+    text = world.place.text(path) or ""
+    if sections.is_backlog(path):
+        from doflow import backlog
+
+        found = backlog.phases(text, path)
+    else:
+        found = sections.phases(text) or (Phase("all", os.path.basename(path), text, 1),)
     keyed: list[tuple[Phase, keys.Key]] = []
     before = ""
     for phase in found:
@@ -153,7 +159,7 @@ def _remarks(step: Step, record: Record, world: World) -> tuple[str, ...]:
 def described(step: Step, world: World) -> dict[str, str]:
     """What is recorded beside the key: who does the step, with which packaged text, by which doflow."""
     found = {"doflow": VERSION}
-    if step.kind != "shell":
+    if step.kind in BY_AGENT:
         found["agent"] = world.agent_of(step)
     if step.prompt is not None and step.prompt.packaged:
         found["packaged"] = keys.short(step.prompt.text, 8)

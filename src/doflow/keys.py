@@ -182,6 +182,10 @@ def _digest(path: str, section: str, place: Place) -> str:
     text = place.text(path)
     if text is None:
         return ABSENT
+    if sections.is_backlog(path):
+        from doflow import backlog
+
+        text = backlog.bare(text)
     if section:
         cut = sections.section(text, section)
         if cut is None:

@@ -18,7 +18,8 @@ _BAD = regex(r"state\.db(-wal|-shm)?\.bad")
 
 def temporary(root: Path, layout: str) -> tuple[Path, ...]:
     """Half-written files of a process that is gone (nobody may be at work now)."""
-    every = (*_walk(root / STATE), *_walk(root / layout), *_walk(root, deep=False))
+    tops = dict.fromkeys((STATE, layout, "specs", "plan"))
+    every = (*(path for top in tops for path in _walk(root / top)), *_walk(root, deep=False))
     found = [path for path in every if _TEMPORARY.fullmatch(path.name)]
     found += [path for path in _walk(root / STATE / "stamps") if _BY_PID.fullmatch(path.name)]
     found += [path for path in _walk(root / STATE, deep=False) if re.fullmatch(r"flows\.cache\.\d+", path.name)]

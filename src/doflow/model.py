@@ -70,12 +70,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A value the person gives when a run starts."""
+    """A value the person gives when a run starts; else it comes from the environment, or is the text of a file."""
 
     name: str
     about: str = ""
     required: bool = False
     default: str = ""
+    env: str = ""
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class Check:
     ends: tuple[str, ...] = ()
     schema: str = ""
     tasks: bool = False
+    backlog: bool = False
     run: tuple[str, ...] = ()
 
     @property
@@ -120,6 +123,14 @@ class Route:
     then: tuple[str, ...] = ()
     variant: str = ""
     pause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """In which runs a step is there at all: those with this parameter, those without this variable being `true`."""
+
+    param: str = ""
+    unless: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +157,10 @@ class Budget:
     tokens: int | None = None
 
 
+#: kinds of steps that an agent does, and that are paid
+BY_AGENT = frozenset({"agent", "implement", "review"})
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One entry of a flow, every default filled in."""
@@ -169,6 +184,7 @@ class Step:
     gate: str = ""
     routes: tuple[Route, ...] = ()
     after: tuple[str, ...] | None = None
+    only: Only | None = None
     run: tuple[str, ...] = ()
     shell: str = ""
     phases: str = ""
@@ -193,7 +209,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A named list of steps. `steps` holds all of them, `pipeline` those that run, in order."""
+    """A named list of steps. `steps` holds all of them, `pipeline` those that run, in order. `varies`: the environment has a
+    say in what it does."""
 
     name: str
     about: str = ""
@@ -204,6 +221,13 @@ class Flow:
     file: str = ""
     packaged: bool = False
     inputs: tuple[tuple[str, str], ...] = ()
+    layout: str = ""
+    varies: bool = False
+
+    @property
+    def in_sessions(self) -> bool:
+        """Its runs are sessions in `plan/`."""
+        return self.layout == "plan"
 
     def step(self, name: str) -> Step | None:
         return _by_id(self.steps).get(name)

@@ -24,6 +24,8 @@ RUN_WORDS = frozenset(
         "branch",
         "issue",
         "variant",
+        "previous",
+        "work",
     )
 )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from doflow import files, lock
 from doflow.lock import Artifact, Lock, Record
-from doflow.model import Step
+from doflow.model import BY_AGENT, Step
 from doflow.world import World
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ def recover(world: World, fence: Fence) -> None:
     for name, entry in list(book.returned.items()):
         _pending(world, name, entry)
     flying = {name: entry for name, entry in book.begun.items() if name not in book.returned}
+    if world.flow.in_sessions:
+        from doflow import statuses
+
+        statuses.recognise(world)
     back = [path for name, entry in flying.items() for path in _unwatched(world, fence, name, entry)]
     if back:
         from doflow.guards import ends
@@ -155,7 +159,7 @@ def _pending(world: World, name: str, entry: Mapping[str, Any]) -> None:
 
 def _scope(world: World, name: str, entry: Mapping[str, Any]) -> Scope | None:
     step = world.step(entry["step"])
-    if step is None or (step.kind == "shell" and not step.repair):
+    if step is None or (step.kind not in BY_AGENT and not step.repair):
         return None
     from doflow.guards.scope import Scope
     from doflow.job import Job
@@ -176,7 +180,7 @@ def _scope(world: World, name: str, entry: Mapping[str, Any]) -> Scope | None:
 def _unwatched(world: World, fence: Fence, name: str, entry: Mapping[str, Any]) -> list[str]:
     """A killed command without a snapshot: its artifacts that are not what they were at its start."""
     step = world.step(entry["step"])
-    if step is None or step.kind != "shell" or step.repair:
+    if step is None or step.kind in BY_AGENT or step.repair:
         return []
     left = []
     keep = fence.quarantine.about("left behind by a killed step", world.run.name, name)

@@ -46,6 +46,8 @@ def composed(path: str, check: dict[str, Any], env: dict[str, str]) -> str:
     old = read(path)
     if kind in (".json", ".yaml", ".yml"):
         return data(kind, old, check, env)
+    if kind == ".sh":  # a script of comments passes
+        return old or "".join(f"# {line}".rstrip() + "\n" for line in first(path, check, env).splitlines())
     if not old.strip():
         return first(path, check, env)
     lines = old.splitlines()
@@ -83,10 +85,29 @@ def data(kind: str, old: str, check: dict[str, Any], env: dict[str, str]) -> str
     """A data file; JSON is YAML too. One that stands there stays (a YAML file with a comment more)."""
     if old.strip():
         return old if kind == ".json" else f"{old.rstrip()}\n# {REVISED}, time {old.count(REVISED) + 1}.\n"
+    if check.get("backlog"):
+        return dumps({"backlog": [backlog()]}) + "\n"
     schema = find_schema(check.get("schema", ""), env.get("DOFLOW_ROOT", ""))
     value = example(schema, schema) if schema else {"rehearsal": NOTE, "step": env.get("DOFLOW_STEP", ""), "items": []}
     text = dumps(value) + "\n"
     return text if kind == ".json" else f"# {NOTE}\n{text}"
+
+
+def backlog() -> dict[str, Any]:
+    """A phase with one milestone and one task of two subtasks."""
+    scope = ("1. RESEARCH NOTE: none", "2. INPUT: none", "3. LOGIC: rehearsed", "4. OUTPUT: rehearsal/")
+    items = [
+        {**item("Subtask", f"P1.M1.T1.S{number}", title), "story_points": 1, "dependencies": before,
+         "context_scope": "\n".join(("CONTRACT DEFINITION:", *scope))}
+        for number, title, before in ((1, PHASES[0], []), (2, PHASES[1], ["P1.M1.T1.S1"]))
+    ]  # fmt: skip
+    task = {**item("Task", "P1.M1.T1", "A rehearsed task"), "subtasks": items}
+    return {**item("Phase", "P1", "A rehearsed phase"),
+            "milestones": [{**item("Milestone", "P1.M1", "A rehearsed milestone"), "tasks": [task]}]}  # fmt: skip
+
+
+def item(kind: str, name: str, title: str) -> dict[str, Any]:
+    return {"type": kind, "id": name, "title": title, "status": "Planned", "description": NOTE}
 
 
 def find_schema(name: str, root: str) -> dict[str, Any]:

@@ -9,11 +9,13 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from doflow import issues
 from doflow import lock as locks
+from doflow import sessionpaths
 from doflow.errors import UsageError
 from doflow.light import dataclass, field, regex, replace
 
+#: the file of a run's folder that holds its goal; of a session it is the requirements as they were, byte by byte
+INPUT, SNAPSHOT = "input.md", "prd_snapshot.md"
 _NUMBER = regex(r"^(\d{3,})-")
 _NAME = regex(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")
 _STATE = ".doflow/runs"
@@ -49,7 +51,7 @@ class Wish:
 
 def known(root: Path, layout: str = "specs") -> tuple[Run, ...]:
     """Every run that has a lock in this work tree, or that this machine has begun, by number."""
-    found = {name: run for name in _listed(root / layout) if (run := at(root, f"{layout}/{name}"))}
+    found = {run.name: run for folder in _folders(root, layout) if (run := at(root, folder))}
     for name in _listed(root / _STATE):
         run = None if name in found else _begun(root, name)
         if run is not None:
@@ -67,7 +69,7 @@ def at(root: Path, folder: str) -> Run | None:
         raise locks.unreadable(f"{folder}/{locks.NAME}", "it does not say of which flow it is")
     goal = read_goal(root / folder)
     return Run(
-        os.path.basename(folder), head["flow"], folder, goal, head.get("goal", ""), head.get("branch", ""),
+        sessionpaths.name(folder), head["flow"], folder, goal, head.get("goal", ""), head.get("branch", ""),
         head.get("issue", ""), head.get("params", {}),
     )  # fmt: skip
 
@@ -77,6 +79,7 @@ def choose(runs: Iterable[Run], flow: str, wish: Wish, branch: str, done: frozen
     mine = [run for run in runs if run.flow == flow]
     if wish.run or wish.feature_dir:
         return _named(mine, flow, wish)
+    mine = [run for run in mine if not sessionpaths.parent(run.dir)]
     if wish.new:
         return None
     if wish.goal is not None:
@@ -103,6 +106,10 @@ def name_new(root: Path, flow: str, wish: Wish, branches: Iterable[str], layout:
     goal = wish.goal or ""
     if wish.feature_dir:
         folder = inside(root, wish.feature_dir)
+        name = sessionpaths.name(folder)
+    elif layout == sessionpaths.PLAN and not wish.run:
+        begun = (name for name in _listed(root / _STATE) if _begun(root, name))
+        folder = sessionpaths.folder(layout, {*branches, *_listed(root / layout), *begun}, goal)
         name = os.path.basename(folder)
     else:
         begun = (name for name in _listed(root / _STATE) if _begun(root, name))
@@ -115,8 +122,18 @@ def name_new(root: Path, flow: str, wish: Wish, branches: Iterable[str], layout:
     return Run(name, flow, folder, goal, digest(goal), wish.branch or name, _issue(wish), wish.params, fresh=True)
 
 
+def _same(one: str, other: str) -> bool:
+    from doflow import issues
+
+    return issues.same(one, other)
+
+
 def _issue(wish: Wish) -> str:
-    if wish.issue and issues.bare(wish.issue) is None:
+    if not wish.issue:
+        return ""
+    from doflow import issues
+
+    if issues.bare(wish.issue) is None:
         raise UsageError(f"--issue {wish.issue!r} names no issue", "--issue=232, or leave it out")
     return wish.issue if issues.bare(wish.issue) else ""
 
@@ -137,11 +154,18 @@ def digest(goal: str) -> str:
 
 
 def read_goal(folder: Path) -> str:
-    try:
-        text = (folder / "input.md").read_bytes().decode("utf-8", "surrogateescape")
-    except OSError:
-        return ""
-    return text.removesuffix("\n")
+    for name in (SNAPSHOT, INPUT):
+        try:
+            text = (folder / name).read_bytes().decode("utf-8", "surrogateescape")
+        except OSError:
+            continue
+        return text if name == SNAPSHOT else text.removesuffix("\n")
+    return ""
+
+
+def goal_text(goal: str, name: str) -> str:
+    """A goal as its file holds it."""
+    return goal if name == SNAPSHOT else f"{goal}\n"
 
 
 def shorten(goal: str, width: int = 60) -> str:
@@ -162,7 +186,7 @@ def inside(root: Path, folder: str) -> str:
 
 def renamed(run: Run, wish: Wish) -> Run:
     """An existing run with what this command line adds to it."""
-    if wish.issue and run.issue and not issues.same(wish.issue, run.issue):
+    if wish.issue and run.issue and not _same(wish.issue, run.issue):
         raise UsageError(
             f"run {run.name} belongs to issue {run.issue}, not to {wish.issue}",
             f"leave --issue out, or start another run: doit {run.flow} --new --issue={wish.issue} --goal=…",
@@ -177,7 +201,10 @@ def renamed(run: Run, wish: Wish) -> Run:
 
 def is_called(run: Run, name: str) -> bool:
     """By its whole name, its folder, or its number (`1` and `001` are the same)."""
-    return name in (run.name, run.dir.rstrip("/")) or (name.isdigit() and name.zfill(3) == run.name.split("-")[0])
+    if name in (run.name, run.dir.rstrip("/")):
+        return True
+    number = sessionpaths.sequence(run.dir) or run.name.split("-")[0]
+    return name.isdigit() and name.zfill(3) == number and not sessionpaths.parent(run.dir)
 
 
 def _named(mine: list[Run], flow: str, wish: Wish) -> Run | None:
@@ -206,6 +233,14 @@ def _begun(root: Path, name: str) -> Run | None:
         name, entry["flow"], entry["dir"], entry["goal"], digest(entry["goal"]), entry["branch"], entry["issue"],
         entry.get("params", {}), fresh=not begun,
     )  # fmt: skip
+
+
+def _folders(root: Path, layout: str) -> list[str]:
+    """Where runs can be: in either layout, whatever the settings say now; bug-fix sessions below their own."""
+    tops = dict.fromkeys((layout, "specs", sessionpaths.PLAN))
+    found = [f"{top}/{name}" for top in tops for name in _listed(root / top)]
+    inner = [f"{folder}/{sessionpaths.BUGFIX}" for folder in found if folder.startswith(f"{sessionpaths.PLAN}/")]
+    return found + [f"{folder}/{name}" for folder in inner for name in _listed(root / folder)]
 
 
 def _listed(folder: Path) -> list[str]:

@@ -36,6 +36,21 @@ class Phase:
     line: int
 
 
+def is_backlog(path: str) -> bool:
+    """Is this list of phases no Markdown, but a backlog?"""
+    return path.endswith(".json")
+
+
+def work(number: str) -> str:
+    """The folder of a subtask: its id without dots."""
+    return number.replace(".", "")
+
+
+def of_phase(said: str, number: str) -> str:
+    """A path for one phase: `{work}/notes.md` is there for it alone."""
+    return said.replace("{work}", work(number)).replace("{phase}", number)
+
+
 def headings(text: str) -> tuple[Heading, ...]:
     return tuple(
         Heading(len(found[1]), found[2], number) for number, line in prose(text) if (found := _HEADING.match(line))

@@ -198,9 +198,11 @@ class Session:
 
     def _notify(self, work: Work) -> None:
         """After everything is written and the lock is free: the program may look at the run, and answer."""
-        from doflow import notify
+        from doflow import notify, sessionpaths
 
         world = work.world
+        if sessionpaths.parent(world.run.dir):
+            return  # the run that it belongs to tells
         event, message, hint = notify.news(work.ends, self.code)
         if event:
             hint = hint or ("" if event == "done" else f"doit {world.flow.name}")

@@ -19,6 +19,10 @@ def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
         world.put(job.name, record, artifacts)
         if job.last:
             world.put(job.step.id, of_phases(job.key.key, record.by, record.at), {})
+        if job.phase and sections.is_backlog(job.step.phases):
+            from doflow import statuses
+
+            artifacts |= statuses.mark(job.step, world)
         world.book.notes.pop(f"{job.step.id}.pending", None)
         try:
             commits = job.commits or job.name in world.book.returned
@@ -100,7 +104,7 @@ def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str,
         job.key.key, _one(job.key.parts), _one(reads), _one(made), outcome.marker or _routed(job, world, outcome),
         _one(by), ledger.now(),
     )  # fmt: skip
-    author = "agent" if job.paid else "command"
+    author = "agent" if job.paid else "command" if job.step.kind == "shell" else "doflow"
     artifacts = {path: Artifact(digest, author, job.name) for path, digest in made.items()}
     for path in world.book.returned.get(job.name, {}).get("files", {}):
         held = world.book.artifacts.get(path)
@@ -129,7 +133,7 @@ def _committed(job: Job, world: World, artifacts: Mapping[str, Artifact]) -> str
         if commits.adopted(world.git, intent["base"], intent["new"]):
             return str(intent["new"])
     paths = {*entry.get("files", {}), *artifacts, f"{world.run.dir}/{lock.NAME}"}
-    paths |= {f"{world.run.dir}/{name}" for name in ("input.md", *(path for path, _ in world.flow.inputs))}
+    paths |= {f"{world.run.dir}/{name}" for name in (*world.given, *(path for path, _ in world.flow.inputs))}
     message = _message(world, _subject(job, world), job.step.id, job.key.key, job.phase.number if job.phase else "")
     verify = None
     if world.settings.verify and job.phase and job.step.kind == "implement":

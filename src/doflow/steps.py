@@ -9,7 +9,7 @@ from doflow import limits, notation
 from doflow.draft import Entry
 from doflow.errors import Problem
 from doflow.light import dataclass, field, replace
-from doflow.model import Check, Origin, Prompt, Route, Step
+from doflow.model import Check, Only, Origin, Prompt, Route, Step
 from doflow.notation import Bad
 from doflow.prompts import Prompts
 from doflow.strict import Path, nearest
@@ -30,15 +30,15 @@ _ONLY = {
     "clarify": ("agent",),
     "from": ("agent", "review"),
     "prompt": ("agent", "implement", "review", "shell"),
-    "makes": ("agent", "implement", "review", "shell"),
-    "check": ("agent", "implement", "review", "shell"),
+    "makes": ("agent", "implement", "review", "shell", "install"),
+    "check": ("agent", "implement", "review", "shell", "install"),
     "repair": ("agent", "implement", "review", "shell"),
     "routes": ("agent", "review", "shell"),
     "foreach": ("agent", "shell"),
 }
-_KINDS = ("agent", "review", "implement", "shell", "gate", "flow")
+_KINDS = ("agent", "review", "implement", "shell", "gate", "flow", "install", "session")
 _FOREIGN = {kind: frozenset(word for word, kinds in _ONLY.items() if kind not in kinds) for kind in _KINDS}
-_ON_ARTIFACTS = ("not_empty", "headings", "ends", "schema", "tasks")
+_ON_ARTIFACTS = ("not_empty", "headings", "ends", "schema", "tasks", "backlog")
 
 T = TypeVar("T")
 
@@ -221,6 +221,7 @@ def _check(entry: Entry, word: str, bench: Bench) -> Check:
         ends=tuple(_listed(value.get("ends"))),
         schema=schema,
         tasks=value.get("tasks", False),
+        backlog=value.get("backlog", False),
         run=("sh", "-c", run) if isinstance(run, str) else tuple(run),
     )
 
@@ -244,6 +245,11 @@ def _routes(entry: Entry, word: str, bench: Bench) -> tuple[Route, ...]:
     return tuple(routes)
 
 
+def _only(entry: Entry, word: str, bench: Bench) -> Only:
+    value = entry.value[word]
+    return Only(value.get("param", ""), value.get("unless", ""))
+
+
 def _marker(text: str) -> str:
     text = text.strip()
     return text[1:-1].strip() if text.startswith("[") and text.endswith("]") else text
@@ -264,11 +270,13 @@ _READERS: dict[str, Reader] = {
     "from": _yes,
     "check": _check,
     "routes": _routes,
+    "only": _only,
     "after": _texts,
     "personas": _some,
     "run": _command,
     "foreach": _items,
     "gate": _text,
+    "agent": _text,
     "commit": _text,
     "repair": _whole,
     "rounds": _whole,

@@ -16,7 +16,6 @@ from doflow.state import Backend
 
 if TYPE_CHECKING:
     from doflow.plan import Node
-    from doflow.runs import Wish
     from doflow.world import World
 
 _IO = {"capture": False}
@@ -108,7 +107,7 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
         session.lock()
         process.warm()
 
-    from doflow import concrete
+    from doflow import concrete, meant
     from doflow.errors import UsageError
     from doflow.projection import Projection
     from doflow.world import Options, World
@@ -117,18 +116,18 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     opened = session.project
     if session.executing and "doflow.yaml" in opened.broken:
         raise UsageError(opened.broken["doflow.yaml"])
-    wish = _wish(opened.params[flow], given)
-    run = _run(session, flow, wish)
+    run = meant.run(session, flow, meant.wish(session, flow, given))
+    found, planned = meant.present(session, run)
     options = Options(
         bool(given.get("next")), _names(given.get("force"), flow), _names(given.get("completed"), flow),
         bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
     )  # fmt: skip
     world = World(
         session.root,
-        opened.flow(flow),
+        found,
         run,
         opened.settings(),
-        opened.plan(flow),
+        planned,
         session.environ,
         session.hears,
         options,
@@ -138,7 +137,7 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     work.echo = _echo(world) if session.executing and world.flow.file.endswith((".dot", ".gv")) else None
     session.add(work)
     if not run.fresh and not options.reopen and world.head.branch != run.branch:
-        world.frozen = finished(session, run)
+        world.frozen = meant.finished(session, run)
     if session.executing:
         _fits(world)
         _ready(session, work)
@@ -164,69 +163,6 @@ def _ready(session: Session, work: Work) -> None:
         session.begin(work)
     if work.world.options.completed:
         _complete(work.world, work.world.options.completed)
-
-
-def _run(session: Session, flow: str, wish: Wish) -> Any:
-    from doflow import runs
-    from doflow.errors import UsageError
-    from doflow.light import replace
-    from doflow.repo import look
-
-    layout = session.project.layout
-    head = look.find(str(session.root))
-    known = runs.known(session.root, layout)
-    if wish.feature_dir:
-        wish = replace(wish, feature_dir=runs.inside(session.root, wish.feature_dir))
-        named = runs.at(session.root, wish.feature_dir)
-        known = (*known, *((named,) if named is not None and named.dir not in {run.dir for run in known} else ()))
-    if session.executing:
-        from doflow import refound
-
-        known = refound.runs(session.root, session.project.flow(flow), layout, head, known)
-    done = frozenset(run.name for run in known if run.flow == flow and finished(session, run))
-    try:
-        found = runs.choose(known, flow, wish, head.branch, done)
-    except UsageError:
-        if session.executing:
-            raise
-        found = None
-    if found is not None:
-        return runs.renamed(found, wish)
-    if session.executing:
-        from doflow.repo import branch
-
-        branch.foresee(head)
-    return runs.name_new(session.root, flow, wish, look.branches(head), layout)
-
-
-def finished(session: Session, run: Any) -> bool:
-    """Is every active step of the run recorded as done? (Not: is it all still fresh.)"""
-    import json
-
-    path = session.root / project.STATE / "runs" / run.name / "pipeline-state.json"
-    try:
-        return bool(json.loads(path.read_bytes())["status"] == "completed")
-    except (OSError, ValueError, KeyError):
-        pass
-    from doflow import lock, plan
-
-    held = lock.read(session.root / run.dir / lock.NAME)
-    if held is None or run.flow not in session.project.about:
-        return False
-    markers = {name: record.marker for name, record in held.steps.items() if record.marker}
-    kinds = {step.id: step.kind for step in session.project.flow(run.flow).steps}
-    order = plan.active(session.project.plan(run.flow), markers)
-    return all(name in held.steps or kinds.get(name) == "gate" for name in order)
-
-
-def _wish(params: Any, given: Mapping[str, Any]) -> Wish:
-    from doflow.runs import Wish
-
-    named = {name: str(given[name]) for name, *_ in params if name != "goal" and given.get(name)}
-    return Wish(
-        given.get("goal"), given.get("run") or "", given.get("feature_dir") or "", bool(given.get("new")),
-        given.get("issue") or "", given.get("branch") or "", named,
-    )  # fmt: skip
 
 
 def _names(text: Any, flow: str) -> frozenset[str]:
@@ -275,7 +211,7 @@ def _tasks(session: Session, work: Work, node: Node) -> Iterator[Task]:
     act, judge = actions.of(session, work, node, step)
     targets = (
         [os.path.join(session.root, world.path(said)) for said in step.makes]
-        if node.role == "step" and not world.frozen
+        if node.role == "step" and not world.frozen and step.kind != "install"
         else []
     )
     task = FlowTask(node.name, [Deed(act)], targets=targets, uptodate=[Fresh(judge)], **common, **waits)

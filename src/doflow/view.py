@@ -86,6 +86,8 @@ class Plain(View):
             self._done(name, entry)
         elif event == "run_started":
             self._say(f"run {entry['run']} on branch {entry['branch']}: {entry['dir']}/")
+        elif event == "session":
+            self._say(f"   {entry['message']}")
         elif event in ("warning", "adopted"):
             self._say(f"   ! {entry['message']}")
         elif event == "retry":

@@ -70,8 +70,12 @@ def _in_routes(entry: Entry, step: Step, known: frozenset[str]) -> Iterator[Prob
 
 def _two_makers(pairs: Sequence[tuple[Entry, Step]]) -> Iterator[Problem]:
     makers: dict[str, str] = {}
+    installed: set[str] = set()
     for entry, step in pairs:
-        for index, name in enumerate(step.makes):
+        for index, name in enumerate(said.replace("{step}", step.id) for said in step.makes):
+            if name in installed and step.kind == "install":  # the last one that has something to put there
+                continue
+            installed |= {name} if step.kind == "install" else set()
             if name in makers:
                 first = "this step" if makers[name] == step.id else f"the step {makers[name]!r}"
                 hint = "give each artifact one maker; to change a file of another step use `writes`"

@@ -13,17 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from doflow import book as books
-from doflow import concrete, environment, files, keys, ledger, lock, plan
+from doflow import concrete, environment, files, keys, ledger, lock, plan, sessionpaths
 from doflow.light import dataclass, field
 from doflow.lock import Artifact, Record
 from doflow.model import Flow, Settings, Step
 from doflow.repo import look
-from doflow.runs import Run
+from doflow.runs import INPUT, SNAPSHOT, Run
 
 if TYPE_CHECKING:
     from doflow.repo.git import Git
 
 STATE = ".doflow"
+#: who hunts bugs in a session unless somebody is named: the default agent, where doflow.yaml has none of this name
+_FINDER = "glp"
 #: the checklist of the run at work (see `guards.stale`)
 TASKS = f"{STATE}/pipeline-tasks.md"
 
@@ -127,6 +129,16 @@ class World:
         return self.root / self.run.dir
 
     @property
+    def input(self) -> str:
+        """The file of the run's folder that holds the goal."""
+        return SNAPSHOT if self.flow.in_sessions else INPUT
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The files of the run's folder that doflow wrote when it began."""
+        return (self.input, sessionpaths.DELTA) if self.run.params.get("previous") else (self.input,)
+
+    @property
     def again(self) -> str:
         """The command that goes on with this run as it was begun."""
         agent = f" --agent={self.options.agent}" if self.options.agent else ""
@@ -143,7 +155,8 @@ class World:
     def params(self) -> Mapping[str, str]:
         run, flow = self.run, self.flow
         if self._params is None or self._params[0] is not run or self._params[1] is not flow:
-            given = {param.name: param.default for param in flow.params} | dict(run.params)
+            defaults = {param.name: param.default for param in flow.params}
+            given = {"previous": ""} | defaults | dict(run.params)
             own = {"goal": run.goal, "flow": run.flow, "run": run.name, "run_dir": run.dir}
             self._params = (run, flow, given | own | {"branch": run.branch, "issue": run.issue})
         return self._params[2]
@@ -278,7 +291,8 @@ class World:
             return self.options.agent
         routed = [name for prefix, name in self.settings.route_agents if step.id.startswith(prefix)]
         exact = [name for prefix, name in self.settings.route_agents if step.id == prefix]
-        return (exact or routed or [step.agent or "default"])[0]
+        name = keys.substitute((exact or routed or [step.agent])[0], self.params) or "default"
+        return "default" if name == _FINDER and self.settings.profile(name) is None else name
 
     def write_lock(self, sync: bool = True) -> None:
         """Without `sync` when a commit follows, which brings it to the disk with everything else."""

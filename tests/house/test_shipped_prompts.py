@@ -130,6 +130,7 @@ def test_every_input_that_a_step_reads_is_spoken_of(name: str) -> None:
 def test_an_example_passes_the_check_of_every_step_that_makes_it(name: str, artifact: str, tmp_path: Path) -> None:
     front, _ = parts(name)
     for made in front["makes"]:
+        (tmp_path / made).parent.mkdir(exist_ok=True)
         (tmp_path / made).write_text(example(name, made), encoding="utf-8")
 
     for flow, step in users(name):
@@ -165,7 +166,7 @@ def test_the_answer_that_a_reviewer_is_shown_is_read_as_it_is_meant(name: str) -
     assert answer.verdict == ("NO-GO" if "C" in worst else "CONDITIONAL" if "H" in worst else "GO")
 
 
-@pytest.mark.parametrize("name", ["bugfix.md", "bugfix-simple.md", "rebuildcheck.md"])
+@pytest.mark.parametrize("name", ["bugfix.md", "bugfix-simple.md", "rebuildcheck.md", "prd-hunt.md"])
 def test_the_answer_of_a_routing_step_ends_in_one_of_its_markers(name: str) -> None:
     front, body = parts(name)
     shown = sections.section(body, "Example of a good answer") or example(name, front["makes"][0])
@@ -192,21 +193,33 @@ def test_a_persona_is_short_and_tells_the_reviewer_who_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.md")), ids=lambda path: path.stem)
-def test_a_prompt_leaves_no_brace_that_could_be_taken_for_a_parameter(path: Path) -> None:
-    assert re.findall(r"\{[a-z]\w*\}", path.read_text(encoding="utf-8")) == []
+def test_a_prompt_leaves_no_brace_that_could_be_taken_for_a_parameter_that_no_flow_has(path: Path) -> None:
+    named = set(re.findall(r"\{([a-z]\w*)\}", path.read_text(encoding="utf-8")))
+
+    for flow, step in users(path.name):
+        known = {"step", "previous", "work"} | {param.name for param in flow.params}
+        items = {name for name in named if name == "item" or name.startswith("item_")} if step.foreach else set()
+        assert named <= known | items, f"{flow.name}:{step.id}"
+    assert not named or users(path.name)
+
+
+def ways(flow: Flow, passed: tuple[str, ...], ahead: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Every order of steps that a run can take."""
+    if not ahead:
+        return [passed]
+    here, rest = (*passed, ahead[0]), ahead[1:]
+    turns = [rule.then for rule in flow.step(ahead[0]).routes if not rule.pause] or [rest]
+    return [way for then in turns for way in ways(flow, here, then)]
 
 
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
 def test_in_every_variant_every_input_is_made_by_a_step_before_it(flow: Flow) -> None:
-    routes = [(step, rule) for step in flow.steps for rule in step.routes if rule.then]
-    ways = [flow.pipeline[: flow.pipeline.index(step.id) + 1] + rule.then for step, rule in routes] or [flow.pipeline]
-
-    for way in ways:
-        made = {"input.md"}
+    for way in ways(flow, (), flow.pipeline):
+        made = {"prd_snapshot.md" if flow.in_sessions else "input.md"}
         for name in way:
             step = flow.step(name)
             needed = {read.path for read in (*step.reads, *step.needs) if not read.optional}
-            assert needed <= made, f"{flow.name}:{name} in {way}"
+            assert {path for path in needed if not path.startswith("/")} <= made, f"{flow.name}:{name} in {way}"
             if step.phases:
                 assert made & {step.phases, *step.phases_or}, f"{flow.name}:{name} in {way}"
-            made |= set(step.makes)
+            made |= {path.replace("{step}", name).replace("{item_work}", "{work}") for path in step.makes}

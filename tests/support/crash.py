@@ -4,6 +4,7 @@
 
 - `records`: before and after every durable record (a line of the ledger, a file written whole, doit's memory)
 - `effects`: in the middle and at the end of every write, after every sync, rename, removal, new folder and git process
+- `session`: like `records`, but in the bug-fix session that is started inside
 - `locks`: while git holds its locks, in every call of it that changes a ref or the person's index
 
 N counts from 1; a run that ends before its N-th point ends as usual.
@@ -117,6 +118,22 @@ def locks(points: Points) -> None:
     quick.attempt = holding(quick.attempt, lambda head, *args: args, lambda head, *_: head.git_dir)
 
 
+def session(points: Points) -> None:
+    """The process of a bug-fix session counts its own points, this one none."""
+    from doflow.kinds import session as kind
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    last, points.last = points.last, 0
+    kind._SELF = f"import sys; sys.path.append({here!r}); import crash; sys.exit(crash.inside({last}))"
+
+
+def inside(last: int) -> int:
+    from doflow.cli import main as doflow
+
+    records(Points(last))
+    return doflow()
+
+
 def _locked(args: tuple[str, ...], about: str) -> list[str]:
     """What git locks for this command, by its name without `.lock`."""
     if args[0] == "update-ref":
@@ -164,7 +181,7 @@ def main() -> int:
     from doit.doit_cmd import DoitMain
 
     points = Points(last)
-    {"records": records, "effects": effects, "locks": locks}[kind](points)
+    {"records": records, "effects": effects, "locks": locks, "session": session}[kind](points)
     return int(DoitMain().run(sys.argv[1:]) or 0)
 
 

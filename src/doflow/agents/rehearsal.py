@@ -40,7 +40,7 @@ def _more(ask: Ask) -> dict[str, str]:
     """What the other agents read in their prompt."""
     import json
 
-    check = {"headings": ask.check.headings, "tasks": ask.check.tasks, "schema": ask.check.schema}
+    check = {name: getattr(ask.check, name) for name in ("headings", "tasks", "schema", "backlog")}
     return {
         "DOFLOW_ROOT": ask.root,
         "DOFLOW_GOAL": ask.goal,

@@ -11,7 +11,15 @@ from doflow.model import Step
 from doflow.world import World
 
 #: name of the check's file → the key of `check` that asks for it; '' = always asked
-CHECKS = {"artifact": "", "headings": "headings", "ends": "ends", "tasks": "tasks", "schema": "schema", "run": "run"}
+CHECKS = {
+    "artifact": "",
+    "headings": "headings",
+    "ends": "ends",
+    "tasks": "tasks",
+    "backlog": "backlog",
+    "schema": "schema",
+    "run": "run",
+}
 
 
 def problems(step: Step, paths: Sequence[str], world: World) -> str:

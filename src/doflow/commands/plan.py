@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from doflow import intake, outlook, project, runs, tasks
+from doflow import intake, meant, outlook, project, runs, tasks
 from doflow import plan as plans
 from doflow.commands import say, say_json, table, warn
 from doflow.desk import Desk
 from doflow.errors import DoflowError, UsageError
+from doflow.model import BY_AGENT
 from doflow.outlook import Line
 from doflow.repo import look
 from doflow.session import Work
@@ -72,9 +73,10 @@ def _work(desk: Desk, args: Namespace) -> Work:
         hint = f"did you mean {near[0]}?" if near else f"flows: {', '.join(opened.about)}"
         raise UsageError(broken or f"there is no flow {args.flow}", "" if broken else hint)
     known = desk.runs()
-    done = frozenset(run.name for run in known if run.flow == args.flow and tasks.finished(desk.session, run))
+    done = frozenset(run.name for run in known if run.flow == args.flow and meant.finished(desk.session, run))
     wish = runs.Wish(args.goal, args.run)
-    runs.choose(known, args.flow, wish, look.find(str(desk.root)).branch, done)
+    if not opened.flow(args.flow).in_sessions:
+        runs.choose(known, args.flow, wish, look.find(str(desk.root)).branch, done)
     return tasks.open_work(desk.session, args.flow, {"goal": args.goal, "run": args.run})
 
 
@@ -121,7 +123,7 @@ def _agent(line: Line, world: World) -> str:
     step = world.flow.step(line.step)
     if step is None or line.role not in outlook.WORK:
         return "you" if line.role != "route" else ""
-    return "command" if step.kind == "shell" else world.agent_of(step)
+    return world.agent_of(step) if step.kind in BY_AGENT else "command" if step.kind == "shell" else "doflow"
 
 
 def _say_routes(name: str, world: World) -> None:

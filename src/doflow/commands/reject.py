@@ -15,7 +15,10 @@ ABOUT = "say no to a step's result, with a note: the next run lets its agent rev
 EXAMPLES = """\
   doflow reject plan --note "too much at once: leave the mobile app out"
 """
-_NOTELESS = {"implement": "is done in phases", "shell": "is done by a command", "review": "is a review"}
+_NOTELESS = {
+    "implement": "is done in phases", "shell": "is done by a command", "review": "is a review",
+    "install": "is done by doflow itself", "session": "is a session of its own",
+}  # fmt: skip
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from doflow import advice, holder, judge, outlook, runs
+from doflow import advice, holder, judge, outlook, runs, sections
 from doflow.commands import say, say_json
 from doflow.desk import Desk
 from doflow.errors import UsageError
+from doflow.light import replace
 from doflow.model import Step
 from doflow.outlook import Line
 from doflow.session import Work
@@ -152,11 +153,16 @@ def _reads(line: Line, step: Step, world: World) -> list[dict[str, Any]]:
     """What it reads, whose it is, and whether it is another than the last time."""
     record = world.book.steps.get(line.name)
     found = []
+    if line.role == "phase":
+        number = line.name.partition(":")[2]
+        step = replace(
+            step, reads=tuple(replace(read, path=sections.of_phase(read.path, number)) for read in step.reads)
+        )
     for path, now in world.key(step).reads.items():
         bare = path.partition("#")[0]
         held = world.book.artifacts.get(bare)
         author = "person" if held and judge.carried(bare, world) else held.author if held else ""
-        author = author or ("you: the goal" if bare == f"{world.run.dir}/input.md" else "")
+        author = author or ("you: the goal" if bare == f"{world.run.dir}/{world.input}" else "")
         changed = record is not None and line.role in ("step", "item") and record.reads.get(path, "") != now
         found.append({"path": path, "digest": now, "author": author, "changed": changed})
     return found

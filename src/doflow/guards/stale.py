@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 
-from doflow import files, issues, keys, ledger, runs, sections
+from doflow import files, issues, keys, ledger, runs, sections, sessionpaths
 from doflow.errors import DoflowError
 from doflow.light import regex
 from doflow.world import TASKS, World
@@ -26,8 +26,10 @@ _LEFT = ("window", "pipeline-state.json")
 
 
 def clear(world: World) -> None:
-    """Guard 1: a new run begins with nothing of an earlier one, whatever it says."""
-    _remove(world)
+    """Guard 1: a new run begins with nothing of an earlier one, whatever it says. A bug-fix session leaves the list of the
+    run that it belongs to alone."""
+    if not sessionpaths.parent(world.run.dir):
+        _remove(world)
     for name in _LEFT:
         with suppress(OSError):
             os.unlink(world.state_dir / name)
@@ -39,7 +41,7 @@ def clear(world: World) -> None:
 def revalidate(world: World) -> None:
     """Guard 2: a run that goes on keeps its own list; any other one, or one that does not say whose it is, goes."""
     text = _text(world)
-    if text is None:
+    if text is None or sessionpaths.parent(world.run.dir):
         return
     trouble = foreign(text, world)
     if trouble:
@@ -74,7 +76,7 @@ def foreign(text: str, world: World) -> str:
 def write(world: World, lines: Sequence[str]) -> None:
     """The checklist of a task list that was just made; a list without boxes leaves no file."""
     boxes = [line.strip() for line in lines if _BOX.match(line)][:MOST]
-    if not boxes:
+    if not boxes or sessionpaths.parent(world.run.dir):
         return
     run = world.run
     about = [

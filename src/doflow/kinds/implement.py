@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doflow import calling, endings, frame, judge
+from doflow import calling, endings, frame, judge, sections, sessionpaths
 from doflow.guards.fence import Fence
 from doflow.job import Job
 from doflow.model import Outcome, Status, Step
@@ -30,13 +30,27 @@ def run(step: Step, number: str, world: World, fence: Fence) -> Outcome:
         if paused is not None:
             endings.told(job, world, paused)
             return paused
-    return frame.perform(job, world, fence, calling.call)
+        _mark(job, world, "Implementing")
+    outcome = frame.perform(job, world, fence, calling.call)
+    if outcome.status not in (Status.DONE, Status.PAUSED, Status.RATE_LIMITED, Status.CANCELLED):
+        _mark(job, world, "Failed")
+    return outcome
+
+
+def _mark(job: Job, world: World, status: str) -> None:
+    """How far a subtask is, where the phases are a backlog's."""
+    if job.phase and sections.is_backlog(job.step.phases):
+        from doflow import statuses
+
+        statuses.mark(job.step, world, job.phase.number, status)
 
 
 def _unclean(job: Job, world: World) -> Outcome | None:
     from doflow.repo import history
 
-    dirty = [name for name in history.dirty(world.git, (world.run.dir,)) if not name.startswith(_OURS)]
+    ours = tuple(folder for folder in (world.run.dir, sessionpaths.parent(world.run.dir)) if folder)
+    given = world.params.get("prd", "") if world.flow.in_sessions else ""  # a person's, and no agent's to change
+    dirty = [name for name in history.dirty(world.git, ours) if not name.startswith(_OURS) and name != given]
     if not dirty:
         return None
     names = ", ".join(dirty[:5]) + (f" and {len(dirty) - 5} more" if len(dirty) > 5 else "")

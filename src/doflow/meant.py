@@ -1,0 +1,107 @@
+"""Which run a command means, and which steps that run has: the words of a command line held against what is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from doflow import project
+from doflow.session import Session
+
+if TYPE_CHECKING:
+    from doflow.runs import Wish
+
+
+def run(session: Session, flow: str, wish: Wish) -> Any:
+    """The run that is meant, or a new one; looking only, a run that cannot be told is a new one, too."""
+    from doflow import runs
+    from doflow.errors import UsageError
+    from doflow.light import replace
+    from doflow.repo import look
+
+    meant = session.project.flow(flow)
+    layout = meant.layout or session.project.layout
+    head = look.find(str(session.root))
+    known = runs.known(session.root, layout)
+    if wish.feature_dir:
+        wish = replace(wish, feature_dir=runs.inside(session.root, wish.feature_dir))
+        named = runs.at(session.root, wish.feature_dir)
+        known = (*known, *((named,) if named is not None and named.dir not in {run.dir for run in known} else ()))
+    if session.executing:
+        from doflow import refound
+
+        known = refound.runs(session.root, meant, layout, head, known)
+    done = frozenset(run.name for run in known if run.flow == flow and finished(session, run))
+    try:
+        if meant.in_sessions:
+            from doflow import delta
+
+            found = delta.choose(known, meant, wish, head.branch, done)
+            wish = wish if found else delta.begin(known, meant, wish, session.root)
+        else:
+            found = runs.choose(known, flow, wish, head.branch, done)
+    except UsageError:
+        if session.executing:
+            raise
+        found = None
+    if found is not None:
+        return runs.renamed(found, wish)
+    if session.executing:
+        from doflow.repo import branch
+
+        branch.foresee(head)
+    new = runs.name_new(session.root, flow, wish, look.branches(head), layout)
+    if meant.in_sessions and session.executing:
+        from doflow import sessionpaths
+
+        sessionpaths.guard(new.dir, session.environ)
+    return new
+
+
+def present(session: Session, run: Any) -> tuple[Any, Any]:
+    """The flow of a run and its plan: with the steps that this run has."""
+    flow = session.project.flow(run.flow)
+    if not flow.varies:
+        return flow, session.project.plan(run.flow)
+    from doflow import plan, presence
+
+    found = presence.reduced(flow, run, session.environ)
+    return found, plan.build(found, session.project.settings())
+
+
+def finished(session: Session, run: Any) -> bool:
+    """Is every active step of the run recorded as done? (Not: is it all still fresh.)"""
+    path = session.root / project.STATE / "runs" / run.name / "pipeline-state.json"
+    try:
+        return bool(json.loads(path.read_bytes())["status"] == "completed")
+    except (OSError, ValueError, KeyError):
+        pass
+    from doflow import lock, plan
+
+    held = lock.read(session.root / run.dir / lock.NAME)
+    if held is None or run.flow not in session.project.about:
+        return False
+    markers = {name: record.marker for name, record in held.steps.items() if record.marker}
+    flow, planned = present(session, run)
+    kinds = {step.id: step.kind for step in flow.steps}
+    order = plan.active(planned, markers)
+    return all(name in held.steps or kinds.get(name) == "gate" for name in order)
+
+
+def wish(session: Session, flow: str, given: Mapping[str, Any]) -> Wish:
+    """What a command line says, and what the flow takes from elsewhere where it says nothing."""
+    from doflow.runs import Wish
+
+    meant = session.project.flow(flow)
+    names = [param.name for param in meant.params if param.name != "goal" and given.get(param.name)]
+    named = {name: str(given[name]) for name in names}
+    said = Wish(
+        given.get("goal"), given.get("run") or "", given.get("feature_dir") or "", bool(given.get("new")),
+        given.get("issue") or "", given.get("branch") or "", named,
+    )  # fmt: skip
+    if not (meant.varies or meant.in_sessions):
+        return said
+    from doflow import delta
+
+    return delta.wished(said, meant, session.environ, session.root)

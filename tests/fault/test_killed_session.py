@@ -1,0 +1,134 @@
+"""`doit prd` killed anywhere, in the session or in the bug-fix session inside it: the same command finishes it, and no agent
+is called again for what it had finished."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support import crash, prd
+from tests.support.project import Project, eventually
+
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="follows process trees in /proc"),
+    pytest.mark.timeout(300),
+]
+CRASH = str(Path(crash.__file__))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], list[str]]:
+    """How the story ends when nobody disturbs it: the files, and the agent's calls."""
+    project = begun(tmp_path_factory.mktemp("undisturbed"))
+    assert project.doit("prd", timeout=120).returncode == 0
+    return files(project), prd.places(project)
+
+
+def begun(folder: Path) -> Project:
+    project = prd.project(folder)
+    project.agent(prd.good(bugs=1))
+    return project
+
+
+def files(project: Project) -> dict[str, bytes]:
+    apart = ("doflow.lock", "doflow.yaml")  # they hold times, or where the agent is
+    return {name: data for name, data in project.tree().items() if not name.endswith(apart)}
+
+
+def paid(project: Project) -> set[str]:
+    """What agents had returned by now, as `places` says it."""
+    found = set()
+    for path in (project.root / ".doflow" / "runs").glob("*/events.jsonl"):
+        for line in path.read_bytes().split(b"\n"):
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if entry["event"] == "returned":
+                phase = f":{entry['phase']}" if entry.get("phase") else ""
+                found.add(f"{path.parent.name.rpartition('.')[2]} {entry['step']}{phase}")
+    return found
+
+
+def killed(project: Project, kind: str, point: int) -> bool:
+    """Run it until its n-th point; whether it came that far."""
+    done = subprocess.run(
+        (sys.executable, CRASH, kind, str(point), "prd"), cwd=project.root, env=project.env, capture_output=True,
+        text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert crash.none_left(project.home) == {}
+    assert done.returncode in ((-signal.SIGKILL, 0) if kind == "records" else (1, 0)), done.stdout + done.stderr
+    return done.returncode != 0
+
+
+def goes_on(project: Project, undisturbed: tuple[dict[str, bytes], list[str]]) -> None:
+    before, had = prd.places(project), paid(project)
+
+    done = project.doit("prd", timeout=120)
+
+    assert (done.returncode, files(project)) == (0, undisturbed[0]), done.stdout + done.stderr
+    again = prd.places(project)[len(before) :]
+    assert sorted(set(again) & had) == []
+    assert sorted({*before, *again}) == sorted(undisturbed[1])
+    assert len(before) + len(again) <= len(undisturbed[1]) + 1, "only the call in flight is paid again"
+    assert project.git("status", "--porcelain") == ""
+    (project.outside / "calls.log").unlink()
+    assert (project.doit("prd", timeout=60).returncode, project.calls()) == (0, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", [3, 40, 75, 110, 150, 190, 230, 270, 300])
+def test_a_session_killed_at_any_point_goes_on(tmp_path: Path, point: int, undisturbed: tuple) -> None:
+    project = begun(tmp_path)
+    assert killed(project, "records", point)
+
+    goes_on(project, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", [2, 30, 60, 90, 120, 150])
+def test_a_bug_fix_session_killed_at_any_point_goes_on(tmp_path: Path, point: int, undisturbed: tuple) -> None:
+    project = begun(tmp_path)
+    assert killed(project, "session", point)
+
+    goes_on(project, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_session_killed_while_the_bug_fix_session_works_takes_it_along(tmp_path: Path, undisturbed: tuple) -> None:
+    project = begun(tmp_path)
+    project.agent(prd.good(bugs=1, before='if phase and "bugfix" in run_dir.parts: import time; time.sleep(60)'))
+    run = project.start("doit", "prd")
+    assert eventually(lambda: list(project.root.glob("plan/*/bugfix/*/tasks.json")), 90)
+    assert eventually(lambda: prd.places(project)[-1].endswith("implement:P1.M1.T1.S1"), 30)
+
+    run.send_signal(signal.SIGKILL)
+    run.communicate()
+
+    assert crash.none_left(project.home) == {}
+    project.agent(prd.good(bugs=1))
+    goes_on(project, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_session_interrupted_while_the_bug_fix_session_works_ends_both_in_order(
+    tmp_path: Path, undisturbed: tuple
+) -> None:
+    project = begun(tmp_path)
+    project.agent(prd.good(bugs=1, before='if phase and "bugfix" in run_dir.parts: import time; time.sleep(60)'))
+    run = project.start("doit", "prd")
+    assert eventually(lambda: list(project.root.glob("plan/*/bugfix/*/tasks.json")), 90)
+    assert eventually(lambda: prd.places(project)[-1].endswith("implement:P1.M1.T1.S1"), 30)
+
+    run.send_signal(signal.SIGINT)
+    run.communicate()
+
+    assert (run.returncode, crash.none_left(project.home)) == (130, {})
+    states = [json.loads(path.read_text()) for path in project.root.glob(".doflow/runs/*/pipeline-state.json")]
+    assert [(state["status"], state["pauseReason"]) for state in states] == [("paused", "interrupted")] * 2
+    project.agent(prd.good(bugs=1))
+    goes_on(project, undisturbed)

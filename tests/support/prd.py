@@ -1,0 +1,98 @@
+"""A project with a PRD.md, and what a good agent does in the flow `prd`, as a script for `Project.agent`.
+
+    shop = prd.project(tmp_path)
+    shop.agent(prd.good(bugs=1))
+
+It plans a backlog of two subtasks (of a bug report: of one), writes one file per subtask, a validation that looks for them,
+and finds as many bugs, hunt by hunt, as it is told. `before` is Python that runs first and may set `done = True`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.project import Project
+
+REQUIREMENTS = "# A shop\n\n- It sells.\n- It ships.\n"
+
+_GOOD = """
+import json
+
+LEFT = {bugs}
+done = False
+with open(pathlib.Path(__file__).parent / "where.log", "a") as log:
+    log.write(run_dir.name + " " + line + "\\n")
+
+def subtask(name, before):
+    scope = "CONTRACT DEFINITION:\\n1. RESEARCH NOTE: n\\n2. INPUT: i\\n3. LOGIC: l\\n4. OUTPUT: o"
+    return dict(type="Subtask", id=name, title="Do " + name, status="Planned", story_points=1, dependencies=before,
+                context_scope=scope)
+
+def planned(*names):
+    inner = [subtask(name, list(names[:place])) for place, name in enumerate(names)]
+    for kind, name, key in (("Task", "P1.M1.T1", "subtasks"), ("Milestone", "P1.M1", "tasks"), ("Phase", "P1", "milestones")):
+        inner = [dict(type=kind, id=name, title=kind, status="Planned", description="For the shop.", **{{key: inner}})]
+    return json.dumps(dict(backlog=inner))
+
+def work():
+    mending = "bugfix" in run_dir.parts
+    if phase:
+        name = ("mended" if mending else "built") + "_" + phase.replace(".", "_") + "_" + run_dir.name[-6:]
+        put(f"src/{{name}}.py", f"DONE = {{phase!r}}\\n")
+    elif step == "backlog":
+        make(planned("P1.M1.T1.S1") if mending else planned("P1.M1.T1.S1", "P1.M1.T1.S2"))
+    elif step == "validate":
+        make("test -d src\\n")
+    elif step.startswith("hunt"):
+        number = int(step.partition("-")[2] or 1)
+        found = number <= LEFT
+        make(f"# Hunt {{number}} in {{run_dir.name}}\\n\\n" + ("BUGS: FOUND\\n" if found else "BUGS: NONE\\n"))
+    else:
+        for path in makes:
+            make(f"# {{path.parent.name}}/{{path.name}}\\n\\nWhat it says.\\n", path)
+    say(f"{{line}} is done")
+
+{before}
+if not done:
+    work()
+"""
+
+
+def good(bugs: int = 0, before: str = "") -> str:
+    """A script for the whole flow; the first `bugs` hunts of a session find something."""
+    return _GOOD.format(bugs=bugs, before=before)
+
+
+def project(tmp_path: Path, requirements: str = REQUIREMENTS, **given: str) -> Project:
+    made = Project(tmp_path, **given)
+    made.write("PRD.md", requirements)
+    made.commit("Say what is wanted")
+    made.agent(good())
+    return made
+
+
+def sessions(project: Project) -> list[str]:
+    """The folders of all sessions, from the project's root, in order."""
+    plan = project.root / "plan"
+    found = [*plan.glob("*_*"), *plan.glob("*_*/bugfix/*_*")]
+    return sorted(str(path.relative_to(project.root)) for path in found)
+
+
+def places(project: Project) -> list[str]:
+    """The agent's calls, each with the name of the session's folder."""
+    log = project.outside / "where.log"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def statuses(project: Project, session: str) -> dict[str, str]:
+    """The status of every item of a session's backlog, by id."""
+    found: dict[str, str] = {}
+
+    def walk(items: list[dict]) -> None:
+        for item in items:
+            found[item["id"]] = item["status"]
+            walk(next((item[key] for key in ("milestones", "tasks", "subtasks") if key in item), []))
+
+    walk(json.loads(project.read(f"{session}/tasks.json"))["backlog"])
+    return found
