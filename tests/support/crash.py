@@ -7,7 +7,8 @@
 - `session`: like `records`, but in the bug-fix session that is started inside
 - `locks`: while git holds its locks, in every call of it that changes a ref or the person's index
 
-N counts from 1; a run that ends before its N-th point ends as usual.
+N counts from 1; a run that ends before its N-th point (N = 0: in any case) ends as usual and leaves the number of its
+points in `~/points.KIND`.
 """
 
 from __future__ import annotations
@@ -130,8 +131,17 @@ def session(points: Points) -> None:
 def inside(last: int) -> int:
     from doflow.cli import main as doflow
 
-    records(Points(last))
-    return doflow()
+    points = Points(last)
+    records(points)
+    code = doflow()
+    _tell("session", points)
+    return code
+
+
+def _tell(kind: str, points: Points) -> None:
+    """How many points there are, for whoever wants to choose among them."""
+    with open(os.path.expanduser(f"~/points.{kind}"), "w") as file:
+        file.write(str(points.passed))
 
 
 def _locked(args: tuple[str, ...], about: str) -> list[str]:
@@ -182,7 +192,10 @@ def main() -> int:
 
     points = Points(last)
     {"records": records, "effects": effects, "locks": locks, "session": session}[kind](points)
-    return int(DoitMain().run(sys.argv[1:]) or 0)
+    code = int(DoitMain().run(sys.argv[1:]) or 0)
+    if kind != "session":
+        _tell(kind, points)
+    return code
 
 
 if __name__ == "__main__":
