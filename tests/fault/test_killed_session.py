@@ -144,3 +144,22 @@ def test_a_session_interrupted_while_the_bug_fix_session_works_ends_both_in_orde
     assert [(state["status"], state["pauseReason"]) for state in states] == [("paused", "interrupted")] * 2
     project.agent(prd.good(bugs=1))
     goes_on(project, undisturbed)
+
+
+def test_an_end_that_was_written_but_not_committed_is_committed_by_the_next_run(project: Project) -> None:
+    project.flow(
+        "small",
+        "flow: small\nsteps:\n  plan: {prompt: Plan it., makes: plan.md}\n  test: {kind: shell, run: [test, -d, specs]}\n",
+    )
+    assert project.doit("small", "--goal=x").returncode == 0
+    assert project.subjects()[-1] == "Record test"
+    project.git("reset", "-q", "--mixed", "HEAD~1")  # as after a kill between the lock and its commit
+    events = project.root / ".doflow" / "runs" / "001-x" / "events.jsonl"
+    events.write_text(
+        "".join(line + "\n" for line in events.read_text().splitlines() if "pipeline_complete" not in line)
+    )
+
+    assert project.doit("small").returncode == 0
+
+    assert (project.subjects()[-1], project.git("status", "--porcelain", "specs")) == ("Record the end", "")
+    assert project.calls() == ["plan"]
