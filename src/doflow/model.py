@@ -110,10 +110,6 @@ class Check:
     backlog: bool = False
     run: tuple[str, ...] = ()
 
-    @property
-    def empty(self) -> bool:
-        return self == Check()
-
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -123,14 +119,6 @@ class Route:
     then: tuple[str, ...] = ()
     variant: str = ""
     pause: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Only:
-    """In which runs a step is there at all: those with this parameter, those without this variable being `true`."""
-
-    param: str = ""
-    unless: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +172,7 @@ class Step:
     gate: str = ""
     routes: tuple[Route, ...] = ()
     after: tuple[str, ...] | None = None
-    only: Only | None = None
+    only: tuple[tuple[str, str], ...] = ()
     run: tuple[str, ...] = ()
     shell: str = ""
     phases: str = ""
@@ -209,8 +197,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A named list of steps. `steps` holds all of them, `pipeline` those that run, in order. `varies`: the environment has a
-    say in what it does."""
+    """A named list of steps: all of them, and those that run, in order. `varies`: the environment has a say in it."""
 
     name: str
     about: str = ""

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from doflow import sessionpaths
 from doflow.light import replace
-from doflow.model import Flow, Only, Route, Step
+from doflow.model import Flow, Route, Step
 from doflow.runs import Run
 
 
 def reduced(flow: Flow, run: Run, environ: Mapping[str, str]) -> Flow:
     """The flow without the steps that this run does not have, and without those that only they lead to."""
     given = {param.name: param.default for param in flow.params} | dict(run.params)
-    gone = {step.id for step in flow.steps if step.only and not _there(step.only, given, run, environ)}
+    gone = {step.id for step in flow.steps if step.only and not _there(step, given, run, environ)}
     if not gone:
         return flow
     kept = tuple(_cut(step, gone) for step in flow.steps if step.id not in gone)
@@ -27,10 +27,11 @@ def flagged(name: str, run: Run, environ: Mapping[str, str]) -> bool:
     return environ.get(name) == "true" or (name == sessionpaths.FLAG and bool(sessionpaths.parent(run.dir)))
 
 
-def _there(only: Only, given: Mapping[str, str], run: Run, environ: Mapping[str, str]) -> bool:
-    if only.param and not given.get(only.param):
+def _there(step: Step, given: Mapping[str, str], run: Run, environ: Mapping[str, str]) -> bool:
+    only = dict(step.only)
+    if "param" in only and not given.get(only["param"]):
         return False
-    return not (only.unless and flagged(only.unless, run, environ))
+    return not ("unless" in only and flagged(only["unless"], run, environ))
 
 
 def _cut(step: Step, gone: set[str]) -> Step:

@@ -9,7 +9,7 @@ from doflow import limits, notation
 from doflow.draft import Entry
 from doflow.errors import Problem
 from doflow.light import dataclass, field, replace
-from doflow.model import Check, Only, Origin, Prompt, Route, Step
+from doflow.model import Check, Origin, Prompt, Route, Step
 from doflow.notation import Bad
 from doflow.prompts import Prompts
 from doflow.strict import Path, nearest
@@ -245,9 +245,8 @@ def _routes(entry: Entry, word: str, bench: Bench) -> tuple[Route, ...]:
     return tuple(routes)
 
 
-def _only(entry: Entry, word: str, bench: Bench) -> Only:
-    value = entry.value[word]
-    return Only(value.get("param", ""), value.get("unless", ""))
+def _only(entry: Entry, word: str, bench: Bench) -> tuple[tuple[str, str], ...]:
+    return tuple(entry.value[word].items())
 
 
 def _marker(text: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from doflow import presence, sessionpaths
 from doflow.errors import UsageError
-from doflow.model import Flow, Only, Param, Route, Step
+from doflow.model import Flow, Param, Route, Step
 from doflow.runs import Run
 
 MAIN = "plan/001_0123456789ab"
@@ -63,13 +63,13 @@ FLOW = Flow(
     "prd",
     params=(Param("tone"),),
     steps=(
-        Step("delta", only=Only(param="previous")),
-        Step("build", only=Only(unless="SKIP_EXECUTION_LOOP")),
+        Step("delta", only=(("param", "previous"),)),
+        Step("build", only=(("unless", "SKIP_EXECUTION_LOOP"),)),
         Step("check", after=("build", "delta")),
-        Step("hunt", only=Only(unless="SKIP_BUG_FINDING"), routes=(Route("BUGS", ("fix", "again")), Route("NONE"))),
+        Step("hunt", only=(("unless", "SKIP_BUG_FINDING"),), routes=(Route("BUGS", ("fix", "again")), Route("NONE"))),
         Step("fix"),
         Step("again"),
-        Step("loud", only=Only(param="tone")),
+        Step("loud", only=(("param", "tone"),)),
     ),
     pipeline=("delta", "build", "check", "hunt"),
 )
