@@ -65,7 +65,7 @@ def test_backlog_code_bug_bug_fix_session_clean_done(shop: Project) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.always
+@pytest.mark.slow
 def test_changed_requirements_of_a_finished_session_begin_a_delta_session(shop: Project) -> None:
     assert shop.doit("prd", timeout=120).returncode == 0
     shop.write("PRD.md", CHANGED)
