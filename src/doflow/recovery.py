@@ -26,11 +26,11 @@ def recover(world: World, fence: Fence) -> None:
     for name, entry in list(book.returned.items()):
         _pending(world, name, entry)
     flying = {name: entry for name, entry in book.begun.items() if name not in book.returned}
+    back = [path for name, entry in flying.items() for path in _unwatched(world, fence, name, entry)]
     if world.flow.in_sessions:
         from doflow import statuses
 
         statuses.recognise(world)
-    back = [path for name, entry in flying.items() for path in _unwatched(world, fence, name, entry)]
     if back:
         from doflow.guards import ends
 
@@ -41,7 +41,7 @@ def _goal(world: World) -> None:
     """The run's folder was taken away (git reset behind its first commit): its goal is written again from the ledger,
     and what the ledger alone knows as done was taken away with it."""
     path = world.run_dir / "input.md"
-    if path.exists() or not world.run.goal or world.frozen:
+    if path.exists() or not world.run.goal or world.frozen or world.flow.in_sessions:
         return
     if not (world.run_dir / lock.NAME).exists() and _committed(world) is None and not _told(world):
         world.book.steps.clear()
