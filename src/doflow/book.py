@@ -14,6 +14,7 @@ from doflow import ledger, lock
 from doflow.light import dataclass, field
 from doflow.lock import Approval, Artifact, Lock, Record
 from doflow.runs import Run
+from doflow.tally import Spent
 
 _REVIEW = frozenset({"review_started", "review_answer", "review_fixed"})
 _ENDS = frozenset({"stopped", "step_complete", "phase_complete", "error", "reset", "adopted"})
@@ -37,6 +38,8 @@ class Book:
     kept: dict[str, str] = field(default_factory=dict)
     loose: set[str] = field(default_factory=set)
     sessions: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    calls: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    spent: dict[str, Spent] = field(default_factory=dict)
     last: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -50,6 +53,11 @@ class Book:
     @property
     def markers(self) -> dict[str, str]:
         return {name: record.marker for name, record in self.steps.items() if record.marker}
+
+    def count(self, entry: Mapping[str, Any]) -> None:
+        """A call has ended: what it used is on the account of its step."""
+        self.calls.pop(entry["log"], None)
+        self.spent.setdefault(entry["step"].partition(":")[0], Spent()).add(entry)
 
 
 def open_(run: Run, held: Lock | None, events: Path) -> Book:
@@ -82,6 +90,10 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
         book.intents[name] = entry
     elif event in _REVIEW:
         reviewed(book, entry)
+    elif event == "call_starting":
+        book.calls[entry["log"]] = entry
+    elif event == "call_ended":
+        book.count(entry)
     elif event == "retry":
         book.retries.append({key: entry[key] for key in ("step", "attempt", "reason", "at") if key in entry})
     elif event == "error" and entry.get("kept"):

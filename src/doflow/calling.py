@@ -6,7 +6,7 @@ import difflib
 import os
 from pathlib import Path
 
-from doflow import files, findings, keys, process, render, sections, sessions, watching
+from doflow import files, findings, keys, process, purse, render, sections, sessions, watching
 from doflow.agents import registry
 from doflow.errors import UsageError
 from doflow.guards.scope import Scope
@@ -81,10 +81,12 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
 
         also = (order.base,) if order else ()
         command = sandbox.wrap(command, ask.profile, Scope(job, world), world, also)
+    purse.begins(ask, job, world, out)
     result = process.run(command, out, err, watching.timeout_of(job, world), watching.beat(job, world, out))
     outcome = adapter.outcome(ask, result, lambda: _last(out))
     if order:
         outcome = ordering.judge(ask, order, outcome, out)
+    outcome = purse.ended(ask, world, result, outcome, out)
     watching.cut(out, err)
     return outcome
 

@@ -28,6 +28,7 @@ VERBS = {
     "dot": "DOT pipelines: status, nodes, edges, new ones",
     "config": "every setting, and where it came from",
     "agents": "which agents there are, and whether each can do its work here",
+    "cost": "what agents used: tokens, US dollars, time",
     "verify": "does the history bear out what the lock says?",
     "hooks": "let an agent's hooks enforce the order of its sub-agents: install, remove, show",
     "hook": "what those hooks call; it reads the agent's question on standard input",

@@ -265,6 +265,7 @@ class Settings:
     retry: Retry = Retry()
     rate_limit_wait: float = 0.0
     budget: Budget = Budget()
+    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     budget_on_exceed: str = "pause"
     triggers: tuple[str, ...] = ()
     review_command: tuple[str, ...] = ()

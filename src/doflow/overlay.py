@@ -27,6 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "retry": {"enabled": True, "max_retries": 2, "backoff_seconds": 30},
     "rate_limit": {"wait": False},
     "budget": {"usd": None, "tokens": None, "on_exceed": "pause"},
+    "prices": {},
     "triggers": [],
     "review_command": [],
     "notify": {"command": []},

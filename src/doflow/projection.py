@@ -14,6 +14,7 @@ from doflow.ledger import now
 from doflow.world import World
 
 _GAP = 0.2
+_QUIET = frozenset({"heartbeat", "step_skipped", "call_starting", "call_ended"})  # they change nothing in it
 _SHARE = 50  # a large state is written seldom enough to cost a fiftieth of the time
 
 
@@ -49,7 +50,7 @@ class Projection:
             self._set("failed", entry)
         elif event == "pipeline_complete":
             self._status, self._why = "completed", {}
-        if event != "heartbeat" and event != "step_skipped" and time.monotonic() - self._last >= self._gap:
+        if event not in _QUIET and time.monotonic() - self._last >= self._gap:
             with suppress(WorldError, OSError):  # derived: what matters is in the ledger, and the end is written again
                 self.write()
 

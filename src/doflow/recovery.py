@@ -31,6 +31,10 @@ def recover(world: World, fence: Fence) -> None:
         from doflow import statuses
 
         statuses.recognise(world)
+    if book.calls:
+        from doflow import purse
+
+        purse.made_good(world)
     if back:
         from doflow.guards import ends
 

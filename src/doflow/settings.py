@@ -149,6 +149,7 @@ def _settings(book: Book) -> Settings:
         rate_limit_wait=0.0 if wait is False else notation.seconds(wait),
         budget=Budget(None if usd is None else float(usd), None if tokens is None else int(tokens)),
         budget_on_exceed=budget["on_exceed"],
+        prices={model: _rates(said) for model, said in value["prices"].items()},
         triggers=tuple(value["triggers"]),
         review_command=tuple(value["review_command"]),
         notify=tuple(value["notify"]["command"]),
@@ -172,8 +173,12 @@ def _profile(name: str, said: Mapping[str, Any]) -> Profile:
         **fields,
         rate_limit_exit=int(limit.get("exit", 75)),
         rate_limit_match=limit.get("match", ""),
-        price={word: float(usd) for word, usd in said.get("price", {}).items()},
+        price=_rates(said.get("price", {})),
     )
+
+
+def _rates(said: Mapping[str, Any]) -> dict[str, float]:
+    return {word: float(usd) for word, usd in said.items()}
 
 
 def _time(said: Mapping[str, object], word: str) -> float | None:

@@ -98,7 +98,10 @@ def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str,
     by = judge.described(job.step, world)
     if outcome.model:
         by["model"] = outcome.model
-    if outcome.usage and outcome.usage.usd is not None:
+    spent = world.book.spent.get(job.step.id.partition(":")[0]) if job.phase is None else None
+    if spent and spent.usd:
+        by["usd"] = f"{spent.usd:.4f}"
+    elif outcome.usage and outcome.usage.usd is not None:
         by["usd"] = f"{outcome.usage.usd:.4f}"
     record = Record(
         job.key.key, _one(job.key.parts), _one(reads), _one(made), outcome.marker or _routed(job, world, outcome),

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from doflow import environment, process
 from doflow.agents import contract
 from doflow.errors import FlowError, Problem
-from doflow.model import Ask, Command, Outcome, Result, Status
+from doflow.light import replace
+from doflow.model import Ask, Command, Outcome, Result, Status, Usage
 
 NAME = "command"
 
 _RESUME = "RESUME-AT:"
+_USAGE = "USAGE:"
 _NOT_STARTED = (126, 127)
 
 
@@ -26,6 +28,15 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
 
 
 def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
+    found = _outcome(ask, result, text)
+    told = process.tail(result.err)
+    if _USAGE not in told:
+        return found
+    usage, model = _used(told)
+    return replace(found, usage=usage, model=model or found.model)
+
+
+def _outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
     reason = process.explain(result, ask.profile.argv)
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, reason)
@@ -57,6 +68,24 @@ def _resume(text: str) -> str:
     lines = [line.strip() for line in text.splitlines()]
     said = [line[len(_RESUME) :].strip() for line in lines if line.upper().startswith(_RESUME)]
     return said[-1] if said else ""
+
+
+def _used(told: str) -> tuple[Usage | None, str]:
+    """What the program says it used: the last whole `USAGE: {"in": 1200, "out": 300, "cached": 0, "usd": 0.01}`."""
+    import json
+
+    from doflow.agents import stream
+
+    for line in reversed([line.strip() for line in told.splitlines()]):
+        if line.startswith(_USAGE):
+            try:
+                said = json.loads(line[len(_USAGE) :])
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(said, dict):
+                taken, given, cached = (stream.count(said.get(name)) for name in ("in", "out", "cached"))
+                return Usage(taken, given, cached, stream.price(said.get("usd"))), stream.words(said.get("model"))
+    return None, ""
 
 
 def _because(result: Result, said: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import doflow.model
 from doflow import environment, process
 from doflow.agents import contract
-from doflow.model import Ask, Command, Outcome, Result, Status
+from doflow.model import Ask, Command, Outcome, Result, Status, Usage
 
 NAME = "rehearsal"
 
@@ -31,7 +31,7 @@ def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
     if result.stopped:
         return Outcome(Status.TIMEOUT, reason, transient=True)
     if result.code == 0:
-        return Outcome(Status.DONE, text=text(), model=NAME)
+        return Outcome(Status.DONE, text=text(), model=NAME, usage=Usage(usd=0.0))
     last = process.tail(result.err, 500).strip().rpartition("\n")[2]
     return Outcome(Status.FAILED, f"{reason}: {last}", f"the log is {result.err}")
 

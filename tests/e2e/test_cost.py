@@ -1,0 +1,159 @@
+"""What agents used is written down call by call and added up: `doflow cost`, the lock, the forecast of `doflow plan`."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from tests.support.project import Project, eventually
+
+FLOW = """
+    flow: work
+    defaults: {retry: {attempts: 0}}
+    steps:
+      plan: {prompt: Write a plan., makes: plan.md}
+      check: {kind: review, prompt: Look., reads: [plan.md], personas: [ann, bob], rounds: 1}
+      build: {prompt: Build on the plan., reads: [plan.md], makes: built.md}
+"""
+TELLS = """
+import json, sys
+
+def uses(taken, given, cached=0, usd=None, model=""):
+    said = {"in": taken, "out": given, "cached": cached, "usd": usd, "model": model}
+    print("USAGE: " + json.dumps(said), file=sys.stderr, flush=True)
+
+def work():
+    if role == "persona":
+        say("VERDICT: GO")
+    else:
+        usual()
+"""
+
+
+@pytest.fixture
+def work(project: Project) -> Project:
+    project.flow("work", FLOW)
+    project.commit("A flow")
+    return project
+
+
+def ended(project: Project) -> list[dict]:
+    return [entry for entry in project.events() if entry["event"] == "call_ended"]
+
+
+def costs(project: Project, *words: str) -> dict:
+    done = project.doflow("cost", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.always
+def test_every_call_is_on_the_account_of_its_step_persona_and_model(work):
+    work.agent(TELLS + 'uses(1000, 100, 400, 0.25 if step == "plan" else None, "m1"); work()')
+
+    assert work.doit("work", "--goal=x").returncode == 0
+
+    found = costs(work)
+    assert [(one["name"], one["calls"], one["in"], one["out"], one["cached"], one["usd"]) for one in found["sums"]] == [
+        ("plan", 1, 1000, 100, 400, 0.25), ("check", 2, 2000, 200, 800, None), ("build", 1, 1000, 100, 400, None),
+    ]  # fmt: skip
+    assert {(call["step"], call["persona"], call["model"]) for call in found["calls"]} == {
+        ("plan", "", "m1"), ("check", "ann", "m1"), ("check", "bob", "m1"), ("build", "", "m1"),
+    }  # fmt: skip
+    assert all(call["seconds"] > 0 for call in found["calls"])
+    told = work.doflow("cost").stdout
+    assert "unpriced" in told and "$0.25 +" in told and "$0.00" not in told
+    assert "price: {in: …, out: …}" in told
+    assert '"usd":"0.2500"' in work.read(f"{work.run_dir().relative_to(work.root)}/doflow.lock").replace(" ", "")
+
+
+def test_a_price_table_in_the_settings_prices_what_the_program_does_not(work):
+    work.settings("prices: {m1: {in: 1000000, out: 0}}\n", agent="price: {in: 10, out: 100, cached: 1}")
+    work.agent(TELLS + 'uses(1000000, 10000, 500000, None, "m1" if step == "build" else ""); work()')
+
+    assert work.doit("work", "--goal=x").returncode == 0
+
+    sums = {one["name"]: one["usd"] for one in costs(work)["sums"]}
+    assert sums == {"plan": 5 + 0.5 + 1, "check": 13.0, "build": 1_000_000.0}
+
+
+def test_a_price_that_comes_later_prices_what_was_counted_before(work):
+    work.agent(TELLS + "uses(1000, 0); work()")
+    assert work.doit("work", "--goal=x").returncode == 0
+
+    work.settings("", agent="price: {in: 1000}")
+
+    assert costs(work)["total"]["usd"] == 4.0
+
+
+@pytest.mark.always
+def test_a_call_that_fails_is_paid_all_the_same_and_one_that_tells_nothing_is_unknown(work):
+    work.agent(TELLS + "uses(50, 5, 0, 0.5)\nstop(1)")
+    assert work.doit("work", "--goal=x").returncode == 1
+    work.agent(TELLS + "work()")
+    assert work.doit("work", "--goal=x").returncode == 0
+
+    sums = {one["name"]: (one["calls"], one["usd"], one["silent"]) for one in costs(work)["sums"]}
+    assert sums == {"plan": (2, 0.5, 1), "check": (2, None, 2), "build": (1, None, 1)}
+    told = work.doflow("cost").stdout
+    assert "4 calls did not tell what was used (0 of them did not end well)" in told
+    assert [entry["status"] for entry in ended(work)][:2] == ["failed", "done"]
+
+
+def test_what_a_call_told_before_doflow_was_killed_is_counted_at_the_next_start(work):
+    work.agent(TELLS + 'uses(70, 7, 0, 0.75)\nif not nth and step == "plan": time.sleep(60)\nwork()')
+    begun = work.start("doit", "work", "--goal=x")
+    log = work.root / ".doflow/runs/001-x/logs/plan.1.err.log"
+    assert eventually(lambda: log.exists() and "USAGE" in log.read_text())
+    begun.send_signal(signal.SIGKILL)
+    begun.communicate(timeout=20)
+
+    assert work.doit("work", "--goal=x").returncode == 0
+
+    first, second = [call for call in costs(work)["calls"] if call["step"] == "plan"]
+    assert (first["status"], first["usd"], second["status"], second["usd"]) == ("cancelled", 0.75, "done", 0.75)
+
+
+def test_an_interrupted_call_is_counted(work):
+    work.agent(TELLS + "uses(70, 7, 0, 0.75)\ntime.sleep(60)")
+    begun = work.start("doit", "work", "--goal=x")
+    log = work.root / ".doflow/runs/001-x/logs/plan.1.err.log"
+    assert eventually(lambda: log.exists() and "USAGE" in log.read_text())
+    begun.send_signal(signal.SIGINT)
+    begun.communicate(timeout=20)
+
+    assert begun.returncode == 130
+    assert [(call["status"], call["usd"]) for call in costs(work)["calls"]] == [("cancelled", 0.75)]
+
+
+def test_all_runs_are_added_up_run_by_run(work):
+    work.agent(TELLS + "uses(100, 10, 0, 0.5); work()")
+    for goal in ("x", "y"):
+        assert work.doit("work", f"--goal={goal}").returncode == 0
+        work.git("switch", "-q", "main")
+
+    found = costs(work, "--all")
+    assert {one["name"]: (one["calls"], one["usd"]) for one in found["sums"]} == {"001-x": (4, 2.0), "002-y": (4, 2.0)}
+    assert (found["total"]["calls"], found["total"]["usd"]) == (8, 4.0)
+    assert "in all" in work.doflow("cost", "--all").stdout
+    by_persona = {one["name"]: one["calls"] for one in costs(work, "--all", "--by", "persona")["sums"]}
+    assert by_persona == {"plan step": 2, "check ann": 2, "check bob": 2, "build step": 2}
+
+
+def test_a_clone_without_the_ledger_says_what_the_lock_knows(work, tmp_path):
+    work.agent(TELLS + "uses(100, 10, 0, 0.5); work()")
+    assert work.doit("work", "--goal=x").returncode == 0
+    (work.root / ".doflow").rename(tmp_path / "gone")
+
+    told = work.doflow("cost").stdout
+
+    assert "by its lock $2.00 for plan, check, build; its ledger is not here" in told
+
+
+def test_a_rehearsal_is_free(work):
+    assert work.doit("work", "--goal=x", "--agent=rehearsal").returncode == 0
+
+    told = work.doflow("cost").stdout
+
+    assert "free" in told and "unpriced" not in told and "did not tell" not in told
