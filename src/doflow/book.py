@@ -54,10 +54,10 @@ class Book:
     def markers(self) -> dict[str, str]:
         return {name: record.marker for name, record in self.steps.items() if record.marker}
 
-    def count(self, entry: Mapping[str, Any]) -> None:
+    def count(self, entry: Mapping[str, Any], now: bool = True) -> None:
         """A call has ended: what it used is on the account of its step."""
         self.calls.pop(entry["log"], None)
-        self.spent.setdefault(entry["step"].partition(":")[0], Spent()).add(entry)
+        self.spent.setdefault(entry["step"].partition(":")[0], Spent()).add(entry, now)
 
 
 def open_(run: Run, held: Lock | None, events: Path) -> Book:
@@ -93,7 +93,7 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
     elif event == "call_starting":
         book.calls[entry["log"]] = entry
     elif event == "call_ended":
-        book.count(entry)
+        book.count(entry, now=False)
     elif event == "retry":
         book.retries.append({key: entry[key] for key in ("step", "attempt", "reason", "at") if key in entry})
     elif event == "error" and entry.get("kept"):

@@ -9,6 +9,7 @@ from pathlib import Path
 from doflow import files, findings, keys, process, purse, render, sections, sessions, watching
 from doflow.agents import registry
 from doflow.errors import UsageError
+from doflow.guards import budget
 from doflow.guards.scope import Scope
 from doflow.job import Job
 from doflow.light import replace
@@ -62,7 +63,11 @@ def _rejected(job: Job, world: World, attempt: int, role: str) -> Session | None
 
 
 def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
+    full = budget.reached(job.step, world)
+    if full is not None:
+        return full
     adapter = registry.find(ask.profile.use)
+    ask = budget.given(ask, job.step, world)
     err = out.removesuffix(".log") + ".err.log"
     for path in (out, err):
         Path(path).unlink(missing_ok=True)
@@ -88,7 +93,7 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
         outcome = ordering.judge(ask, order, outcome, out)
     outcome = purse.ended(ask, world, result, outcome, out)
     watching.cut(out, err)
-    return outcome
+    return budget.kept(outcome, ask, job.step, world)
 
 
 def _last(path: str, limit: int = 4_000_000) -> str:
@@ -213,6 +218,7 @@ def check_agents(world: World) -> None:
                 from doflow.guards import sandbox
 
                 sandbox.probe(profile, str(world.root), world.environ)
+            budget.check(profile, step, world)
 
 
 def _changes(job: Job, world: World) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from doflow import endings, judge, keys, process, sections, sessions, watching
 from doflow.checks import registry as checks
 from doflow.job import Job
+from doflow.light import replace
 from doflow.model import Outcome, Retry, Status
 from doflow.sessions import Session
 from doflow.settle import marker, settle
@@ -22,6 +23,9 @@ from doflow.world import World
 if TYPE_CHECKING:
     from doflow.contents import Change
     from doflow.guards.fence import Fence
+
+#: ends of a call that mean: not now
+_WAITING = frozenset({Status.RATE_LIMITED, Status.PAUSED})
 
 Produce = Callable[[Job, World, int], Outcome]
 _LAST = 4_000_000
@@ -143,6 +147,10 @@ def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: i
             return outcome
         mended = _hand_back(job, world, attempt, trouble, sessions.left(outcome))
         outcome = _accepted(job, world, fence, mended, attempt)
+        if outcome.status in _WAITING and kept(job, world) is not None:  # nobody mended it: what is paid is kept for later
+            with world.guard:
+                fence.look(job)
+            return replace(outcome, held=True)
     trouble = problems(job, world, outcome) if outcome.ok else ""
     return endings.broken(job, world, trouble) if trouble else outcome
 

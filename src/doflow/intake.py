@@ -17,7 +17,7 @@ from doflow.world import TASKS, World
 
 def preflight(world: World) -> None:
     """Everything that would make a run fail later, said before anything is written or paid."""
-    unbuilt.refuse(world.flow, world.settings)
+    unbuilt.refuse(world.flow)
     head = world.head
     trouble = look.state(head)
     if trouble:

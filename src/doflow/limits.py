@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from doflow import notation
+from doflow.errors import UsageError
 from doflow.model import Budget, Retry, Timeout
 
 WORDS = ("timeout", "retry", "budget")
@@ -22,6 +23,22 @@ def make(word: str, *layers: object) -> Timeout | Retry | Budget:
         return Retry(int(said.get("attempts", base.attempts)), notation.seconds(said.get("backoff", base.backoff)))
     usd, tokens = said.get("usd"), said.get("tokens")
     return Budget(None if usd is None else float(usd), None if tokens is None else int(tokens))
+
+
+def budget(text: str) -> Budget:
+    """A limit as the command line says it: `5`, `$5`, `500000tokens`, `none`."""
+    said = text.strip().lower().removeprefix("$").removesuffix("usd").strip()
+    if said == "none":
+        return Budget()
+    tokens = said.endswith(("tokens", "token"))
+    number = said.removesuffix("s").removesuffix("token").strip().replace(",", "").replace("_", "")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e12:
+        raise UsageError(f"--budget={text} is no limit", "write US dollars, tokens or none: 5, 500000tokens, none")
+    return Budget(tokens=int(value)) if tokens else Budget(usd=value)
 
 
 def _parts(value: object) -> dict[str, Any]:

@@ -320,6 +320,7 @@ class Ask:
     trouble: str = ""
     hooks: tuple[Hook, ...] = ()
     machine: str = ""
+    budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ class Spent:
     silent: int = 0
     unpriced: int = 0
 
-    def add(self, entry: Mapping[str, Any]) -> None:
-        """One `call_ended` entry of the ledger."""
-        usd, told, well = entry.get("usd"), "in" in entry, entry.get("status") == "done"
+    def add(self, entry: Mapping[str, Any], now: bool = True) -> None:
+        """One `call_ended` entry of the ledger; not `now` = of an earlier process, whose settings may have been others."""
+        usd, told, well = entry.get("usd"), "in" in entry, now and entry.get("status") == "done"
         self.usd += usd or 0.0
         self.tokens += entry.get("in", 0) + entry.get("out", 0)
         self.calls += 1
@@ -64,7 +64,7 @@ def table(profile: Profile | None, model: str, settings: Settings) -> Mapping[st
 
 def dollars(usd: float) -> str:
     """$12.30, $0.042: two digits that say something."""
-    return f"${usd:,.2f}" if usd >= 1 or usd == 0 else f"${usd:.2g}" if usd >= 0.0001 else f"${usd:.6f}"
+    return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}" if usd >= 0.0001 else f"${usd:.6f}"
 
 
 def short(tokens: int) -> str:

@@ -30,6 +30,7 @@ _FLAGS = (
     ("issue", str, "", "the issue this run belongs to"),
     ("branch", str, "", "the branch of a new run"),
     ("agent", str, "", "who does the steps, instead of what the flow says"),
+    ("budget", str, "", "what the run may cost in all, whatever the settings say: 5, 500000tokens, none"),
     ("auto_approve", bool, False, "pass gates (never clarifications)"),
 )
 
@@ -121,6 +122,7 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     options = Options(
         bool(given.get("next")), _names(given.get("force"), flow), _names(given.get("completed"), flow),
         bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
+        given.get("budget") or "",
     )  # fmt: skip
     world = World(
         session.root,
@@ -175,6 +177,10 @@ def _fits(world: World) -> None:
     from doflow.errors import UsageError, WorldError
     from doflow.repo import look
 
+    if world.options.budget:
+        from doflow import limits
+
+        limits.budget(world.options.budget)
     known = [step.id for step in world.flow.steps]
     for name in sorted(world.options.force | world.options.completed):
         if name.partition(":")[0] not in known:

@@ -40,6 +40,7 @@ class Options:
     reopen: bool = False
     auto_approve: bool = False
     agent: str = ""
+    budget: str = ""
 
 
 @dataclass(slots=True)
@@ -142,7 +143,8 @@ class World:
     def again(self) -> str:
         """The command that goes on with this run as it was begun."""
         agent = f" --agent={self.options.agent}" if self.options.agent else ""
-        return f"doit {self.flow.name}{agent}"
+        budget = f" --budget={self.options.budget}" if self.options.budget else ""
+        return f"doit {self.flow.name}{agent}{budget}"
 
     @property
     def shell(self) -> dict[str, str]:

@@ -18,7 +18,6 @@ def untouched(project: Project) -> bool:
     [
         ("via: tmux", "`via: tmux`"),
         ("judge: cheap", "`judge`"),
-        ("budget: {usd: 1}", "`budget`"),
     ],
 )
 def test_a_step_that_asks_for_what_is_not_there_yet_is_refused(project: Project, key: str, words: str) -> None:
@@ -29,22 +28,6 @@ def test_a_step_that_asks_for_what_is_not_there_yet_is_refused(project: Project,
     assert (done.returncode, untouched(project)) == (1, True)
     assert "flows/small.yaml:3:3: step plan" in done.stdout
     assert words in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("settings", "agent", "words"),
-    [
-        ("budget: {tokens: 5}", "", "`budget`"),
-    ],
-)
-def test_a_setting_that_nobody_would_keep_is_refused(project: Project, settings: str, agent: str, words: str) -> None:
-    project.settings(settings + "\n", agent)
-    project.flow("small", FLOW % "")
-
-    done = project.doit("small", "--goal=x")
-
-    assert (done.returncode, untouched(project)) == (1, True)
-    assert f"doflow.yaml: {words}" in done.stdout
 
 
 def test_with_settings_that_cannot_be_read_nothing_runs_on_defaults(project: Project) -> None:

@@ -90,5 +90,6 @@ def _used(told: str) -> tuple[Usage | None, str]:
 
 def _because(result: Result, said: str) -> str:
     """The last line that the program left, which mostly says why."""
-    lines = (process.tail(result.err, 1000) or process.clean(said[-1000:])).strip().splitlines()
+    lines = [line for line in process.tail(result.err, 1000).strip().splitlines() if not line.startswith(_USAGE)]
+    lines = lines or process.clean(said[-1000:]).strip().splitlines()
     return f": {lines[-1].strip()[:300]}" if lines else ""

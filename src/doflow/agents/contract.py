@@ -42,7 +42,8 @@ def variables(ask: Ask) -> dict[str, str]:
         "DOFLOW_ROUND": str(ask.round),
         "DOFLOW_ATTEMPT": str(ask.attempt),
     }
-    return said | ({"DOFLOW_PHASE": ask.phase} if ask.phase else {})
+    left = {"DOFLOW_BUDGET_USD": f"{ask.budget:.4f}"} if ask.budget is not None else {}
+    return said | left | ({"DOFLOW_PHASE": ask.phase} if ask.phase else {})
 
 
 def absolute(ask: Ask, path: str) -> str:

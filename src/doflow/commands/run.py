@@ -10,7 +10,7 @@ from doflow import hot
 ABOUT = "run a flow: the same as `doit FLOW`, with --json and goals of any shape"
 _FLAGS = ("next", "auto-approve", "reopen", "new", "json", "help")
 _VALUES = (
-    "flow", "goal", "run", "feature-dir", "branch", "project-dir", "completed", "issue", "agent", "force", "jobs",
+    "flow", "goal", "run", "feature-dir", "branch", "project-dir", "completed", "issue", "agent", "budget", "force", "jobs",
 )  # fmt: skip
 _QUICK = frozenset({"flow", "goal", "run", "json", "project-dir"})
 HELP = """usage: doflow run [FLOW[:STEP]] [options]
@@ -24,6 +24,7 @@ options:
   --next               do only the next step that is not done
   --force STEP[,STEP]  do these steps again
   --agent NAME         who does the steps, instead of what the flow says
+  --budget LIMIT       what the run may cost in all: 5 (US dollars), 500000tokens, none
   --auto-approve       pass gates (never clarifications)
   --reopen             let a finished run go on, or go on on another branch
   --issue N            the issue this run belongs to

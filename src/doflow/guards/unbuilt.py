@@ -1,4 +1,4 @@
-"""What a flow or the settings may say and this version cannot do yet: refused before a run begins, never passed over.
+"""What a flow may say and this version cannot do yet: refused before a run begins, never passed over.
 
 A review that does not happen must not look like one that went well, nor a limit that nobody keeps like one that is.
 """
@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from doflow.errors import UsageError
-from doflow.model import Budget, Flow, Settings, Step
+from doflow.model import Flow, Step
 
 
-def refuse(flow: Flow, settings: Settings) -> None:
+def refuse(flow: Flow) -> None:
     """Raises with everything that is asked for in vain."""
     found = [
         f"{step.origin.file}:{step.origin.line}:{step.origin.column}: step {step.id}: {words}"
         for step in flow.steps
         for words in _of_step(step)
     ]
-    found += [f"doflow.yaml: {words}" for words in _of_settings(settings)]
     if found:
         raise UsageError("\n".join(found), "this version of doflow cannot do that yet: leave it out, then run again")
 
@@ -28,10 +27,3 @@ def _of_step(step: Step) -> Iterator[str]:
         yield f"`foreach`: a step of kind {step.kind} cannot be done once per item yet"
     if step.via == "tmux" or step.judge:
         yield "`via: tmux`, `judge`: agents cannot work in a tmux pane yet"
-    if step.budget != Budget():
-        yield "`budget`: nobody would keep it yet"
-
-
-def _of_settings(settings: Settings) -> Iterator[str]:
-    if settings.budget != Budget():
-        yield "`budget`: nobody would keep it yet"

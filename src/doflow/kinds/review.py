@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from doflow import book as books
 from doflow import calling, endings, files, findings, frame, keys, process, render, reviewed, reviewing, watching
 from doflow.findings import Answer, Finding
+from doflow.guards import budget
 from doflow.guards.fence import Fence
 from doflow.job import Job
 from doflow.kinds import review_command
@@ -59,6 +60,8 @@ def _rounds(job: Job, world: World, fence: Fence) -> Outcome:
         _hear(world, "review_started", step=step.id, of=now.of, depth=depth)
     while True:
         now, trouble = _round(job, now, world, fence)
+        if trouble is not None and now.known and budget.reached(step, world):
+            return _unpaid(step, world, now, depth)
         if trouble is not None:
             return trouble
         found = reviewing.merged(step.id, now)
@@ -69,7 +72,7 @@ def _rounds(job: Job, world: World, fence: Fence) -> Outcome:
             "review_round", step=step.id, round=now.round, of=most, verdict=verdict, blocking=len(blocking),
             findings=len(found),
         )  # fmt: skip
-        if reviewing.over(step.id, now, most):
+        if reviewing.over(step.id, now, most) or _spent(step, world, now.round):
             return _verdict(step, world, verdict, found, now.round)
         fixed = _fix(job, now, blocking, world, fence)
         if not fixed.ok:
@@ -79,6 +82,23 @@ def _rounds(job: Job, world: World, fence: Fence) -> Outcome:
         if after == now.of:
             return _verdict(step, world, verdict, found, now.round)
         now = reviewing.advance(step.id, now, after, fixed.text)
+
+
+def _spent(step: Step, world: World, round_: int) -> bool:
+    """The budget is used up: whoever would mend and look again cannot be called."""
+    full = budget.reached(step, world)
+    if full is not None:
+        message = f"{full.reason}: {step.id} ends after round {round_}, with what is open; {full.hint}"
+        world.ledger.add("warning", step=step.id, message=message)
+    return full is not None
+
+
+def _unpaid(step: Step, world: World, now: Progress, depth: str) -> Outcome:
+    """A round that not everybody could look at: what was open before it counts as open."""
+    _spent(step, world, now.round - 1)
+    verdict = findings.verdict(now.known)
+    _write(step, world, verdict, now.round - 1, depth, now.known)
+    return _verdict(step, world, verdict, now.known, now.round - 1)
 
 
 def _round(job: Job, now: Progress, world: World, fence: Fence) -> tuple[Progress, Outcome | None]:
@@ -125,7 +145,7 @@ def _ask(job: Job, now: Progress, persona: str, world: World, limit: list[Outcom
                 return answer, outcome
             hint = f"it must end with `VERDICT: GO` or another; doflow logs {job.step.id} shows what it said"
             outcome = Outcome(Status.FAILED, f"{persona} gave no verdict in round {now.round} of {job.name}", hint)
-        elif outcome.status in (Status.RATE_LIMITED, Status.CANCELLED, Status.AUTH):
+        elif outcome.status in (Status.RATE_LIMITED, Status.CANCELLED, Status.AUTH, Status.PAUSED):
             limit += [outcome] if outcome.status is Status.RATE_LIMITED else []
             break
     return None, outcome

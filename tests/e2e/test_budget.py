@@ -1,0 +1,188 @@
+"""A budget is kept: no call begins above it, the run pauses with exit code 2, nothing is lost, and it says how to go on."""
+
+from __future__ import annotations
+
+import pytest
+from tests.e2e.test_cost import TELLS
+from tests.support.project import Project
+
+FLOW = """
+    flow: work
+    defaults: {retry: {attempts: 0}}
+    steps:
+      one: {prompt: Write., makes: one.md}
+      two: {prompt: Write., makes: two.md}
+      three: {prompt: Write., makes: three.md}
+"""
+REVIEW = """
+    flow: work
+    defaults: {retry: {attempts: 0}}
+    steps:
+      plan: {prompt: Write., makes: plan.md}
+      check: {kind: review, reads: [plan.md], personas: [ann, bob], rounds: 3, budget: {usd: %s}}
+      build: {prompt: Build., reads: [plan.md], makes: built.md}
+"""
+PRICED = "price: {in: 1, out: 1}"
+
+
+@pytest.fixture
+def work(project: Project) -> Project:
+    project.flow("work", FLOW)
+    project.agent(TELLS + "uses(100, 10, 0, 0.30); work()")
+    project.commit("A flow")
+    return project
+
+
+@pytest.mark.always
+def test_a_run_pauses_when_its_budget_is_used_up_and_goes_on_when_it_is_raised(work):
+    work.settings("budget: {usd: 0.5}\n", agent=PRICED)
+    done = work.doit("work", "--goal=x")
+
+    assert (done.returncode, work.calls()) == (2, ["one", "two"])
+    assert "the budget of this run is used up: $0.60 of $0.50" in done.stdout
+    assert "what is above it was spent by calls that were under way" in done.stdout
+    assert "doit work --budget=1.1" in done.stdout
+    assert (work.state()["status"], work.state()["completed"]) == ("paused", ["one", "two"])
+    assert "is used up" in work.state()["pauseReason"]
+    again = work.doit("work")
+    assert (again.returncode, work.calls()) == (2, ["one", "two"]), "nothing is paid twice, nothing more is paid"
+    more = work.doit("work", "--budget=1.1")
+    assert (more.returncode, work.calls()) == (0, ["one", "two", "three"]), more.stdout
+    assert work.state()["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "calls"),
+    [("--budget=0.6", 2, 2), ("--budget=none", 0, 3), ("--budget=300tokens", 2, 3), ("--budget=$0.10", 2, 1)],
+)
+def test_the_command_line_sets_the_limit_whatever_the_settings_say(work, words, code, calls):
+    work.settings("budget: {usd: 0.1}\n", agent=PRICED)
+    work.flow(
+        "work", FLOW.replace("two.md}", "two.md, budget: {usd: 0}}") + "      four: {prompt: W., makes: four.md}\n"
+    )
+
+    done = work.doit("work", "--goal=x", words)
+
+    assert (done.returncode, len(work.calls())) == (code, calls if code else 4), done.stdout
+
+
+def test_a_limit_that_is_none_is_refused_before_anything_begins(work):
+    done = work.doit("work", "--goal=x", "--budget=plenty")
+
+    assert (done.returncode, work.calls(), work.runs()) == (1, [], [])
+    assert "--budget=plenty is no limit" in done.stderr and "500000tokens" in done.stderr
+
+
+def test_a_step_has_a_budget_of_its_own_and_its_repairs_count(work):
+    work.flow("work", FLOW.replace("two.md}", "two.md, check: {headings: [Nowhere]}, repair: 5, budget: {usd: 0.7}}"))
+    work.settings("", agent=PRICED)
+
+    done = work.doit("work", "--goal=x")
+
+    assert (done.returncode, work.calls()) == (2, ["one", "two", "two repair", "two repair"])
+    assert "the budget of step two is used up: $0.90 of $0.70" in done.stdout
+    assert "`budget:` of two in " in done.stdout and "flows/work.yaml" in done.stdout
+    again = work.doit("work", "--budget=1.5")
+    assert work.calls()[4:] == ["two repair"], "what it had returned is still there, and only handed back"
+    assert again.returncode == 2
+
+
+def test_tokens_are_counted_in_and_out(work):
+    work.settings("budget: {tokens: 200}\n")
+
+    done = work.doit("work", "--goal=x")
+
+    assert (done.returncode, work.calls()) == (2, ["one", "two"])
+    assert "220 of 200 tokens" in done.stdout and "--budget=420tokens" in done.stdout
+
+
+def test_a_used_up_budget_is_an_error_if_the_settings_say_so(work):
+    work.settings("budget: {usd: 0.5, on_exceed: fail}\n", agent=PRICED)
+
+    done = work.doit("work", "--goal=x")
+
+    assert (done.returncode, work.calls(), work.state()["status"]) == (1, ["one", "two"], "failed")
+
+
+@pytest.mark.always
+def test_a_budget_in_dollars_without_a_price_is_refused_before_anything_begins(work):
+    work.settings("budget: {usd: 20}\n")
+
+    done = work.doit("work", "--goal=x")
+
+    assert (done.returncode, work.calls(), work.runs()) == (1, [], [])
+    told = done.stdout + done.stderr
+    assert "nobody says what a call of the agent 'default' (command) costs" in told
+    assert "price: {in: 3, out: 15}" in told and "budget: {tokens: 500000}" in told
+
+
+@pytest.mark.parametrize("limit", ["usd: 5", "tokens: 5000"])
+def test_a_budget_pauses_when_calls_do_not_tell_what_they_used(work, limit):
+    work.settings(f"budget: {{{limit}}}\n", agent=PRICED)
+    work.agent("usual()")
+
+    done = work.doit("work", "--goal=x")
+
+    assert (done.returncode, work.calls()) == (2, ["one"])
+    assert "the budget of this run cannot be kept: 1 call" in done.stdout
+    assert work.doit("work", "--budget=none").returncode == 0
+
+
+def test_a_program_is_told_what_is_left(work):
+    work.settings("budget: {usd: 1}\n", agent=PRICED)
+    work.agent(TELLS + 'put("left", known["DOFLOW_BUDGET_USD"]) if step == "none" else say(known["DOFLOW_BUDGET_USD"])\n'
+               "uses(100, 10, 0, 0.30); work()")  # fmt: skip
+
+    assert work.doit("work", "--goal=x").returncode == 0
+
+    logs = work.root / ".doflow/runs/001-x/logs"
+    assert [(logs / f"{step}.1.log").read_text().split()[0] for step in ("one", "two", "three")] == [
+        "1.0000", "0.7000", "0.4000",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("severity", "limit", "code", "verdict"),
+    [
+        ("C", "0.5", 2, "NO-GO"),
+        ("H", "0.5", 0, "CONDITIONAL"),
+        ("C", "0.8", 2, "NO-GO"),
+        ("H", "1.1", 0, "CONDITIONAL"),
+    ],
+)
+def test_a_review_ends_with_what_is_open_when_the_budget_is_used_up(work, severity, limit, code, verdict):
+    """0.5: no fixer is called; 0.8: nobody looks again; 1.1: one of two cannot look again."""
+    work.flow("work", REVIEW % limit)
+    work.settings("", agent=PRICED)
+    work.agent(TELLS + f"""
+uses(100, 10, 0, 0.30)
+if role == "persona":
+    if round > 1 and persona == "bob" and {limit} > 1: stop(1)
+    say("ISSUE: {severity} | It is broken | plan.md#One\\nVERDICT: CONDITIONAL" if round == 1 else "VERDICT: GO")
+elif role == "fixer":
+    make("# Plan, mended\\n", "plan.md")
+else:
+    usual()
+""")  # fmt: skip
+
+    done = work.doit("work", "--goal=x")
+
+    assert done.returncode == code, done.stdout
+    assert f'verdict: "{verdict}"' in (work.run_dir() / "review-check.yaml").read_text()
+    assert "the budget of step check is used up" in done.stdout
+    assert ("build" in work.calls()) is (code == 0)
+    if code:
+        more = work.doit("work", "--budget=9")
+        assert (more.returncode, work.calls().count("check persona ann")) == (0, 2), more.stdout
+
+
+def test_a_review_that_nobody_could_finish_is_a_pause_and_no_pass(work):
+    work.flow("work", REVIEW % "0.2")
+    work.settings("", agent=PRICED)
+    work.agent(TELLS + 'uses(100, 10, 0, 0.30)\nif persona == "bob": time.sleep(0.2)\nwork()')
+
+    done = work.doit("-n", "1", "work", "--goal=x", "--budget=0.3")
+
+    assert done.returncode == 2 and "build" not in work.calls() and "is used up" in done.stdout
+    assert work.doit("work", "--budget=9").returncode == 0
+    assert sorted(line for line in work.calls() if "persona" in line) == ["check persona ann", "check persona bob"]
