@@ -16,7 +16,7 @@ from doflow.lock import Approval, Artifact, Lock, Record
 from doflow.runs import Run
 from doflow.tally import Spent
 
-_REVIEW = frozenset({"review_started", "review_answer", "review_fixed"})
+_REVIEW = frozenset({"review_started", "review_answer", "review_voided", "review_fixed"})
 _ENDS = frozenset({"stopped", "step_complete", "phase_complete", "error", "reset", "adopted"})
 
 

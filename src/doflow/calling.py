@@ -6,14 +6,14 @@ import difflib
 import os
 from pathlib import Path
 
-from doflow import files, findings, keys, process, purse, render, sections, sessions, watching
+from doflow import files, findings, keys, patience, process, purse, render, sections, sessions, watching
 from doflow.agents import registry
 from doflow.errors import UsageError
 from doflow.guards import budget
 from doflow.guards.scope import Scope
 from doflow.job import Job
 from doflow.light import replace
-from doflow.model import BY_AGENT, Ask, Outcome, Profile, Step
+from doflow.model import BY_AGENT, Ask, Outcome, Profile, Status, Step
 from doflow.render import Brief, Input
 from doflow.sessions import Session
 from doflow.world import STATE, TASKS, World
@@ -63,9 +63,9 @@ def _rejected(job: Job, world: World, attempt: int, role: str) -> Session | None
 
 
 def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
-    full = budget.reached(job.step, world)
-    if full is not None:
-        return full
+    no = budget.reached(job.step, world) or patience.refused(ask.profile, world)
+    if no is not None:
+        return no
     adapter = registry.find(ask.profile.use)
     ask = budget.given(ask, job.step, world)
     err = out.removesuffix(".log") + ".err.log"
@@ -93,6 +93,10 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
         outcome = ordering.judge(ask, order, outcome, out)
     outcome = purse.ended(ask, world, result, outcome, out)
     watching.cut(out, err)
+    if outcome.status is Status.RATE_LIMITED:
+        world.limits[ask.profile.name] = outcome.resume_at
+    if ask.profile.name != world.profile_of(job.step):
+        outcome = replace(outcome, agent=f"{ask.profile.name} {ask.model}".strip())
     return budget.kept(outcome, ask, job.step, world)
 
 
@@ -111,12 +115,17 @@ def asked(job: Job, world: World, profile: Profile, attempt: int, role: str, tro
     writes = None if role == "repair" and step.kind == "shell" else job.writes
     return Ask(
         step.id, prompt(job, world, trouble), profile, str(world.root), world.run.name, str(world.run_dir),
-        step.model or profile.model, role, job.phase.number if job.phase else "", attempt=attempt,
+        _model(step, profile, world), role, job.phase.number if job.phase else "", attempt=attempt,
         makes=tuple(str(world.root / path) for path in job.makes), check=step.check, from_text=step.from_text,
         read_only=writes == () and (step.from_text or not job.makes),
         markers=tuple(route.when for route in step.routes) or step.check.ends, goal=world.run.goal, trouble=trouble,
         machine=step.machine if role != "persona" else "",
     )  # fmt: skip
+
+
+def _model(step: Step, profile: Profile, world: World) -> str:
+    """A step's own model is of its own agent: who stands in for that one has a model of his own."""
+    return (step.model if profile.name == world.profile_of(step) else "") or profile.model
 
 
 def prompt(job: Job, world: World, trouble: str = "") -> str:
@@ -185,8 +194,11 @@ def conditions(job: Job, world: World) -> tuple[Input, ...]:
 
 
 def profile_for(step: Step, world: World) -> Profile:
-    """Who does a step; an agent that is not there, or not named, is an error in words."""
-    name = world.profile_of(step)
+    """Who does a step now; an agent that is not there, or not named, is an error in words."""
+    return _named(patience.stand_in(step, world), step, world)
+
+
+def _named(name: str, step: Step, world: World) -> Profile:
     profile = world.settings.profile(name)
     if profile is None and name in registry.KNOWN:
         return Profile(name, name)
@@ -204,21 +216,22 @@ def check_agents(world: World) -> None:
     for name in world.order():
         step = world.flow.step(name)
         if step is not None and (step.kind in BY_AGENT or step.repair):
-            profile = profile_for(step, world)
-            agent = registry.find(profile.use)
-            if profile.args and profile.use in registry.CLIS:
-                from doflow.agents import endings
+            for who in patience.chain(step, world):
+                profile = _named(who, step, world)
+                agent = registry.find(profile.use)
+                if profile.args and profile.use in registry.CLIS:
+                    from doflow.agents import endings
 
-                endings.refuse_managed(getattr(agent, "PROGRAM"), profile)  # noqa: B009 - only a CLI's file has one
-            if step.machine:
-                from doflow import ordering
+                    endings.refuse_managed(getattr(agent, "PROGRAM"), profile)  # noqa: B009 - only a CLI's file has one
+                if step.machine:
+                    from doflow import ordering
 
-                ordering.check(step, profile, str(world.root))
-            if profile.sandbox:
-                from doflow.guards import sandbox
+                    ordering.check(step, profile, str(world.root))
+                if profile.sandbox:
+                    from doflow.guards import sandbox
 
-                sandbox.probe(profile, str(world.root), world.environ)
-            budget.check(profile, step, world)
+                    sandbox.probe(profile, str(world.root), world.environ)
+                budget.check(profile, step, world)
 
 
 def _changes(job: Job, world: World) -> str:

@@ -7,15 +7,15 @@ The order of writes is the resume: whatever is missing at the next start is made
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from doflow import endings, judge, keys, process, sections, sessions, watching
+from doflow import endings, judge, keys, patience, sections, sessions, watching
 from doflow.checks import registry as checks
 from doflow.job import Job
 from doflow.light import replace
-from doflow.model import Outcome, Retry, Status
+from doflow.model import Outcome, Status
+from doflow.patience import Patience
 from doflow.sessions import Session
 from doflow.settle import marker, settle
 from doflow.world import World
@@ -33,11 +33,16 @@ _LAST = 4_000_000
 
 def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
     """Do a job, or finish what an earlier process began of it."""
-    entry = kept(job, world)
-    if entry is not None:
-        outcome = _resumed(job, world, fence, entry)
-    else:
-        outcome = _refusal(job, world) or _attempts(job, world, fence, produce)
+    waiting = Patience(job, world)
+    ended: Outcome | None = None
+    while ended is None:
+        entry = kept(job, world)
+        if entry is not None:
+            outcome = _resumed(job, world, fence, entry)
+        else:
+            outcome = _refusal(job, world) or _attempts(job, world, fence, produce)
+        ended = waiting.over(outcome)
+    outcome = ended
     if outcome.ok:
         outcome = settle(job, world, outcome)
     if not outcome.ok:
@@ -66,7 +71,8 @@ def kept(job: Job, world: World) -> Mapping[str, Any] | None:
 
 def _resumed(job: Job, world: World, fence: Fence, entry: Mapping[str, Any]) -> Outcome:
     """The result is paid: it is checked and, if that is not enough, handed back; it is not made again."""
-    outcome = Outcome(Status.DONE, text=_text(entry), model=entry.get("model", ""), marker=entry.get("marker", ""))
+    outcome = Outcome(Status.DONE, text=_text(entry), model=entry.get("model", ""), marker=entry.get("marker", ""),
+                      agent=entry.get("agent", ""))  # fmt: skip
     trouble = problems(job, world, outcome)
     if not trouble:
         return outcome
@@ -93,18 +99,20 @@ def _refusal(job: Job, world: World) -> Outcome | None:
 
 
 def _attempts(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
-    retry = _retry(job, world)
+    retry = patience.retry(job, world)
     seen: dict[str, int] = {}
     attempt = 0
     while True:
         attempt += 1
         outcome = _attempt(job, world, fence, produce, attempt)
         seen[outcome.reason] = seen.get(outcome.reason, 0) + 1
-        if outcome.ok or not outcome.transient or attempt > retry.attempts or seen[outcome.reason] > 2:
+        if outcome.ok or not outcome.transient or attempt > retry.attempts:
             return outcome
-        wait = retry.backoff * 2 ** (attempt - 1)
-        world.ledger.add("retry", **job.where, attempt=attempt, reason=outcome.reason, wait=wait)
-        if not _sleep(wait):
+        if seen[outcome.reason] > 2:
+            return replace(outcome, reason=f"{outcome.reason} (the same three times: not tried again)")
+        wait = patience.backoff(retry, attempt)
+        world.ledger.add("retry", **job.where, attempt=attempt, reason=outcome.reason, wait=round(wait, 3))
+        if not patience.sleep(wait):
             return Outcome(Status.CANCELLED, "interrupted while waiting for the next attempt")
 
 
@@ -198,26 +206,10 @@ def _returned(job: Job, world: World, made: Mapping[str, str], outcome: Outcome,
         log=log,
         model=outcome.model,
         **sessions.plain(outcome),
+        agent=outcome.agent,
         marker=marker(job, world, outcome.text) if job.step.routes else "",
     )
     world.book.returned[job.name] = entry
-
-
-def _retry(job: Job, world: World) -> Retry:
-    if not world.settings.retry_enabled or (not job.paid and job.step.retry is None):
-        return Retry(0, 0)
-    return job.step.retry or world.settings.retry
-
-
-def _sleep(seconds: float) -> bool:
-    """Wait in small pieces; False = the run is being stopped."""
-    end = time.monotonic() + seconds
-    while not process.stopping():
-        left = end - time.monotonic()
-        if left <= 0:
-            return True
-        time.sleep(min(left, 0.1))
-    return False
 
 
 def _tasks(job: Job, world: World) -> str:

@@ -65,14 +65,12 @@ class Live(Plain):
             name = self._name(entry)
             event = entry["event"]
             if event == "heartbeat":
-                from doflow import overhear
-
-                self._change(name, words=overhear.last_words(entry.get("log", "")))
-            if event in ("warning", "retry"):
+                self._change(name, words=_heard(entry))
+            if event in ("warning", "retry", "waiting"):
                 self._tell(name)
             super().hear(entry)
-            if event == "retry":
-                self._change(name, sign="~~", words=entry["reason"])
+            if event in ("retry", "waiting"):
+                self._change(name, sign="~~", words=entry["reason"] if event == "retry" else entry["message"])
             self._show()
 
     def skipped(self, task: str) -> None:
@@ -201,6 +199,15 @@ class _Region:
     def close(self) -> None:
         with suppress(OSError, ValueError):
             self._painter.stop()
+
+
+def _heard(entry: Entry) -> str:
+    """A sign of life: what the program said last, or how long it is still to wait."""
+    if "waiting" in entry:
+        return f"rate limited; goes on by itself in {span(int(entry['waiting']) + 1)}"
+    from doflow import overhear
+
+    return overhear.last_words(entry.get("log", ""))
 
 
 def _painted(row: Row, now: float, width: int) -> Text:

@@ -53,6 +53,7 @@ class Outcome:
     usage: Usage | None = None
     spent: Usage | None = None
     gone: bool = False
+    agent: str = ""
 
     @property
     def ok(self) -> bool:

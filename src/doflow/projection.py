@@ -46,6 +46,9 @@ class Projection:
             self._set("paused", entry)
         elif event == "rate_limited":
             self._set("rate-limited", entry, resumeAt=entry.get("resumeAt", ""))
+        elif event == "waiting":  # it goes on by itself: not an end
+            self._status, self._why = "rate-limited", {"pauseReason": entry["message"], "resumeAt": entry["resumeAt"]}
+            self._last = 0.0  # nothing else will happen for long: written now
         elif event == "error":
             self._set("failed", entry)
         elif event == "pipeline_complete":

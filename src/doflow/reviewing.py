@@ -33,6 +33,8 @@ def replay(step: str, entries: Sequence[Mapping[str, Any]]) -> Progress | None:
     for entry in entries[1:]:
         if entry["event"] == "review_answer" and entry["round"] == now.round and entry["of"] == now.of:
             now = replace(now, answers=(*now.answers, findings.typed(dict(entry))))
+        elif entry["event"] == "review_voided" and entry["round"] == now.round and entry["of"] == now.of:
+            now = replace(now, answers=tuple(one for one in now.answers if one.persona not in entry["personas"]))
         elif entry["event"] == "review_fixed" and entry["of"] == now.of:
             same = entry["after"] == now.of
             now = replace(now, stuck=True) if same else advance(step, now, entry["after"], entry.get("commit", ""))

@@ -96,6 +96,8 @@ def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str,
     made = {path: world.digest(path) for path in job.makes}
     reads = dict(job.key.reads)
     by = judge.described(job.step, world)
+    if outcome.agent:
+        by["agent"] = outcome.agent
     if outcome.model:
         by["model"] = outcome.model
     spent = world.book.spent.get(job.step.id.partition(":")[0]) if job.phase is None else None

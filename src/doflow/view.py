@@ -90,6 +90,8 @@ class Plain(View):
             self._say(f"   {entry['message']}")
         elif event in ("warning", "adopted"):
             self._say(f"   ! {entry['message']}")
+        elif event == "waiting":
+            self._say(f"~~ {name}: {entry['message']}")
         elif event == "retry":
             self._say(f"   ! {name}: {entry['reason']}; again in {entry['wait']:.0f} s")
         elif event == "pipeline_complete":

@@ -69,6 +69,7 @@ class World:
     _place: keys.Place | None = None
     lock_digest: str = ""
     own: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, str] = field(default_factory=dict)  # agents that are rate limited, and until when
     _base: str | None = None
     _params: tuple[Run, Flow, Mapping[str, str]] | None = None
     _logs: str = ""

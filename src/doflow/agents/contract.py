@@ -69,14 +69,13 @@ def disbelieved(said: str, now: datetime | None = None) -> str:
 
 
 def resume_at(said: str, now: datetime | None = None) -> str:
-    """When to try again, in UTC: the time that was said, if it is between a minute and a week away, else the nearer end.
-
-    Without a zone it is local time. Nothing said, or nothing that is a time: in an hour.
+    """When to try again, in UTC: the time that was said. One that is past means in a minute, one further away than a week
+    means in a week. Without a zone it is local time. Nothing said, or nothing that is a time: in an hour.
     """
     now = now or datetime.now(UTC)
     try:
         moment = datetime.fromisoformat(said.strip()).astimezone(UTC)
     except (ValueError, OverflowError):
         moment = now + UNSAID
-    moment = max(now + SOONEST, min(moment, now + LATEST))
+    moment = now + SOONEST if moment <= now else min(moment, now + LATEST)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

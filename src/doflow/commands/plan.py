@@ -142,14 +142,14 @@ def _json(world: World, lines: tuple[Line, ...], stops: list[str]) -> int:
 def _prompt(work: Work, said: str) -> int:
     """The prompt byte by byte on stdout, its size on stderr."""
     from doflow import calling, imagining
-    from doflow.kinds import review
+    from doflow.kinds import reviewers
 
     world = imagining.begun(work.world)
     name, _, number = said.removeprefix(f"{world.flow.name}:").partition(":")
     job = imagining.job(world, Desk.step(work, name), number)
     for path in job.key.missing:
         warn(f"note: {path} does not exist yet; what stands in it will be part of the prompt")
-    text = review.preview(job, number, world) if job.step.kind == "review" else calling.prompt(job, world)
+    text = reviewers.preview(job, number, world) if job.step.kind == "review" else calling.prompt(job, world)
     data = text.encode("utf-8", "surrogateescape")
     sys.stdout.flush()
     sys.stdout.buffer.write(data)

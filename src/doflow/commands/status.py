@@ -28,7 +28,7 @@ EXAMPLES = """\
 
 _ENDED = {
     "pipeline_complete": "completed", "paused": "paused", "gate": "awaiting-approval",
-    "clarification": "awaiting-approval", "rate_limited": "rate-limited", "error": "failed",
+    "clarification": "awaiting-approval", "rate_limited": "rate-limited", "waiting": "rate-limited", "error": "failed",
 }  # fmt: skip
 
 

@@ -6,18 +6,19 @@ where it was. No verdict, no persona, nobody who answered: never a pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from doflow import book as books
-from doflow import calling, endings, files, findings, frame, keys, process, render, reviewed, reviewing, watching
-from doflow.findings import Answer, Finding
+from doflow import calling, endings, files, findings, frame, keys, render, reviewed, reviewing, watching
+from doflow.findings import Finding
 from doflow.guards import budget
 from doflow.guards.fence import Fence
 from doflow.job import Job
-from doflow.kinds import review_command
+from doflow.kinds import review_command, reviewers
 from doflow.light import replace
 from doflow.lock import Artifact
 from doflow.model import Outcome, Status, Step
+from doflow.patience import Patience
 from doflow.reviewing import Progress
 from doflow.settle import settle
 from doflow.world import World
@@ -31,12 +32,23 @@ def run(step: Step, world: World, fence: Fence) -> Outcome:
     if outcome is None:
         world.ledger.add("step_starting", step=step.id, attempt=1, key=job.key.key)
         by_command = (step.mode or world.settings.review_mode) == "command"
-        outcome = review_command.run(job, world) if by_command else _rounds(job, world, fence)
+        outcome = _patiently(
+            job, world, lambda: review_command.run(job, world) if by_command else _rounds(job, world, fence)
+        )
     if outcome.ok:
         outcome = _done(step, world, outcome)
     if not outcome.ok:
         endings.told(job, world, outcome)
     return outcome
+
+
+def _patiently(job: Job, world: World, review: Callable[[], Outcome]) -> Outcome:
+    """Again and again while a quota is used up and the settings let us wait, or somebody else can do it."""
+    waiting = Patience(job, world)
+    ended: Outcome | None = None
+    while ended is None:
+        ended = waiting.over(review())
+    return endings.hinted(ended, world)
 
 
 def _missing(job: Job, world: World) -> Outcome | None:
@@ -57,7 +69,7 @@ def _rounds(job: Job, world: World, fence: Fence) -> Outcome:
     here = reviewed.material(step, world)
     if now is None or (now.of != here and not _mended(job, now, world)):
         now = Progress(1, here)
-        _hear(world, "review_started", step=step.id, of=now.of, depth=depth)
+        reviewers.hear(world, "review_started", step=step.id, of=now.of, depth=depth)
     while True:
         now, trouble = _round(job, now, world, fence)
         if trouble is not None and now.known and budget.reached(step, world):
@@ -78,7 +90,7 @@ def _rounds(job: Job, world: World, fence: Fence) -> Outcome:
         if not fixed.ok:
             return fixed
         after = reviewed.material(step, world)
-        _hear(world, "review_fixed", step=step.id, round=now.round, of=now.of, after=after, commit=fixed.text)
+        reviewers.hear(world, "review_fixed", step=step.id, round=now.round, of=now.of, after=after, commit=fixed.text)
         if after == now.of:
             return _verdict(step, world, verdict, found, now.round)
         now = reviewing.advance(step.id, now, after, fixed.text)
@@ -112,72 +124,23 @@ def _round(job: Job, now: Progress, world: World, fence: Fence) -> tuple[Progres
     try:
         with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
             limit: list[Outcome] = []  # once one is limited, nobody else is called
-            results = list(pool.map(lambda name: _ask(job, now, name, world, limit), waiting))
+            results = list(pool.map(lambda name: reviewers.ask(job, now, name, world, limit), waiting))
         with world.guard:
             strays = fence.look(job)[1]
     finally:
         with world.guard:
             fence.leave(job)
     if strays:
-        hint = "what it wrote is put back and kept: doflow quarantine list"
+        about = {"step": job.step.id, "round": now.round, "of": now.of}
+        reviewers.hear(world, "review_voided", **about, personas=waiting)
+        hint = (
+            f"that is put back and kept (doflow quarantine list), no answer of this round counts; then: {world.again}"
+        )
         return now, Outcome(Status.REFUSED, f"a reviewer of {job.name} wrote {', '.join(strays[:5])}", hint)
     answers = (*now.answers, *(answer for answer, _ in results if answer is not None))
     order = {name: place for place, name in enumerate(job.step.personas)}
     heard = replace(now, answers=tuple(sorted(answers, key=lambda answer: order.get(answer.persona, 99))))
     return heard, _worst([outcome for answer, outcome in results if answer is None])
-
-
-def _ask(job: Job, now: Progress, persona: str, world: World, limit: list[Outcome]) -> tuple[Answer | None, Outcome]:
-    """One persona, asked once more if it fails or gives no verdict."""
-    outcome = Outcome(Status.CANCELLED, "interrupted")
-    for attempt in (1, 2):
-        if process.stopping():
-            return None, Outcome(Status.CANCELLED, "interrupted")
-        if limit:
-            return None, limit[0]
-        outcome = _call(job, now, persona, world, attempt)
-        if outcome.ok:
-            answer = findings.read(persona, outcome.text)
-            if answer.verdict:
-                with world.guard:
-                    about = {"step": job.step.id, "round": now.round, "of": now.of}
-                    _hear(world, "review_answer", **about, **findings.plain(answer))
-                return answer, outcome
-            hint = f"it must end with `VERDICT: GO` or another; doflow logs {job.step.id} shows what it said"
-            outcome = Outcome(Status.FAILED, f"{persona} gave no verdict in round {now.round} of {job.name}", hint)
-        elif outcome.status in (Status.RATE_LIMITED, Status.CANCELLED, Status.AUTH, Status.PAUSED):
-            limit += [outcome] if outcome.status is Status.RATE_LIMITED else []
-            break
-    return None, outcome
-
-
-def _call(job: Job, now: Progress, persona: str, world: World, attempt: int) -> Outcome:
-    profile = calling.profile_for(job.step, world)
-    ask = calling.asked(job, world, profile, attempt, "persona", "")
-    ask = replace(
-        ask, prompt=_prompt(job, now, persona, world), persona=persona, round=now.round, makes=(), read_only=True
-    )
-    return calling.send(ask, job, world, watching.log_path(job, world, now.round, f"{persona}.{attempt}"))
-
-
-def preview(job: Job, persona: str, world: World) -> str:
-    """What this persona (else the first) would be told if the review went on now."""
-    step = job.step
-    now = reviewing.replay(step.id, world.book.reviews.get(step.id, []))
-    now = now if now and now.of == reviewed.material(step, world) else Progress(1, "")
-    return _prompt(job, now, persona or step.personas[0], world)
-
-
-def _prompt(job: Job, now: Progress, persona: str, world: World) -> str:
-    step = job.step
-    voice = next((found.text for found in step.voices if found.name == persona), "")
-    own = keys.substitute(step.prompt.text, world.params) if step.prompt else ""
-    if now.round == 1:
-        inputs = calling.inputs(job, world)
-        code = world.code_diff() if world.reviews_code(step) else ""
-    else:
-        inputs, code = (), reviewed.changed(now, world)
-    return render.review(persona, voice, own, world.run.dir, now.round, inputs, code, now.known)
 
 
 def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, fence: Fence) -> Outcome:
@@ -242,7 +205,3 @@ def _worst(outcomes: list[Outcome]) -> Outcome | None:
     rank = (Status.CANCELLED, Status.AUTH, Status.REFUSED, Status.FAILED, Status.TIMEOUT, Status.RATE_LIMITED)
     order = {status: place for place, status in enumerate(rank)}
     return min(outcomes, key=lambda found: order.get(found.status, len(rank)), default=None)
-
-
-def _hear(world: World, event: str, **data: object) -> None:
-    books.reviewed(world.book, world.ledger.add(event, **data))
