@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from doflow import files, findings, keys, patience, process, purse, render, sections, sessions, watching
 from doflow.agents import registry
@@ -20,6 +21,9 @@ from doflow.world import STATE, TASKS, World
 
 #: agents that ask a hook of ours before they write
 HOOKED = ("claude", "codex")
+
+if TYPE_CHECKING:
+    from doflow.recording import Recording
 
 
 def call(
@@ -86,6 +90,7 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
 
         also = (order.base,) if order else ()
         command = sandbox.wrap(command, ask.profile, Scope(job, world), world, also)
+    kept = _recording(ask, job, world) if world.options.record else None
     purse.begins(ask, job, world, out)
     result = process.run(command, out, err, watching.timeout_of(job, world), watching.beat(job, world, out))
     outcome = adapter.outcome(ask, result, lambda: _last(out))
@@ -93,11 +98,19 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
         outcome = ordering.judge(ask, order, outcome, out)
     outcome = purse.ended(ask, world, result, outcome, out)
     watching.cut(out, err)
+    if kept is not None:
+        kept.end(result, outcome)
     if outcome.status is Status.RATE_LIMITED:
         world.limits[ask.profile.name] = outcome.resume_at
     if ask.profile.name != world.profile_of(job.step):
         outcome = replace(outcome, agent=f"{ask.profile.name} {ask.model}".strip())
     return budget.kept(outcome, ask, job.step, world)
+
+
+def _recording(ask: Ask, job: Job, world: World) -> Recording:
+    from doflow.recording import Recording
+
+    return Recording(ask, job, world)
 
 
 def _last(path: str, limit: int = 4_000_000) -> str:

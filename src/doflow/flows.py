@@ -20,7 +20,7 @@ DOIT_COMMANDS = frozenset(
     "help run list info clean forget ignore dumpdb strace tabcompletion reset-dep auto".split()  # noqa: SIM905 - reads better
 )
 _FLAGS = frozenset(
-    "flow feature-dir project-dir completed next agent budget auto-approve force reopen new run json".split()  # noqa: SIM905
+    "flow feature-dir project-dir completed next agent budget record auto-approve force reopen new run json".split()  # noqa: SIM905
 )
 _MERGED = ("timeout", "retry", "budget")
 

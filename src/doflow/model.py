@@ -245,6 +245,7 @@ class Profile:
     executable: str = ""
     fallback: str = ""
     sandbox: str = ""
+    sessions: str = ""
     rate_limit_exit: int = 75
     rate_limit_match: str = ""
     price: Mapping[str, float] = field(default_factory=dict)

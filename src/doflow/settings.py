@@ -16,7 +16,7 @@ from doflow.model import Budget, Profile, Retry, Settings, Timeout
 from doflow.overlay import FILE, PREFIX, Book, Keys, from_environment, from_flag
 from doflow.strict import Doc, nearest
 
-_TEXTS = ("model", "executable", "fallback", "sandbox")
+_TEXTS = ("model", "executable", "fallback", "sandbox", "sessions")
 _NO_FLAGS: Mapping[str, object] = {}
 
 

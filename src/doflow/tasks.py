@@ -31,6 +31,7 @@ _FLAGS = (
     ("branch", str, "", "the branch of a new run"),
     ("agent", str, "", "who does the steps, instead of what the flow says"),
     ("budget", str, "", "what the run may cost in all, whatever the settings say: 5, 500000tokens, none"),
+    ("record", bool, False, "keep every call of an agent: what it was told, said, changed and used"),
     ("auto_approve", bool, False, "pass gates (never clarifications)"),
 )
 
@@ -122,7 +123,7 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     options = Options(
         bool(given.get("next")), _names(given.get("force"), flow), _names(given.get("completed"), flow),
         bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
-        given.get("budget") or "",
+        given.get("budget") or "", bool(given.get("record")),
     )  # fmt: skip
     world = World(
         session.root,

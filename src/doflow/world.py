@@ -41,6 +41,7 @@ class Options:
     auto_approve: bool = False
     agent: str = ""
     budget: str = ""
+    record: bool = False
 
 
 @dataclass(slots=True)
@@ -145,7 +146,8 @@ class World:
         """The command that goes on with this run as it was begun."""
         agent = f" --agent={self.options.agent}" if self.options.agent else ""
         budget = f" --budget={self.options.budget}" if self.options.budget else ""
-        return f"doit {self.flow.name}{agent}{budget}"
+        record = " --record" if self.options.record else ""
+        return f"doit {self.flow.name}{agent}{budget}{record}"
 
     @property
     def shell(self) -> dict[str, str]:

@@ -254,7 +254,7 @@ def test_a_failure_is_told_by_its_record(
         ("claude-limited", timedelta(hours=1)),
         ("claude-limited-until", timedelta(days=7)),
         ("codex-usage-limit", timedelta(hours=2, minutes=30)),
-        ("opencode-limited", timedelta(minutes=1)),
+        ("opencode-limited", timedelta(seconds=1)),
         ("gemini-limited", timedelta(hours=1)),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 
 from doflow import process
 from doflow.agents import contract, registry
-from doflow.errors import FlowError, UsageError, WorldError
+from doflow.errors import FlowError, UsageError
 from doflow.light import replace
 from doflow.model import Ask, Check, Outcome, Profile, Result, Status, Timeout
 
@@ -107,14 +107,6 @@ def test_no_agent_takes_a_failure_for_success(use: str, code: int, tmp_path: Pat
 
     assert outcome.status is Status.FAILED
     assert outcome.reason and outcome.hint
-
-
-@pytest.mark.parametrize("use", registry.PLANNED)
-def test_an_agent_of_a_later_version_is_named_as_such(use: str) -> None:
-    with pytest.raises(WorldError, match="not in this version yet") as caught:
-        registry.find(use)
-
-    assert "use: command" in caught.value.hint and "use: rehearsal" in caught.value.hint
 
 
 def test_an_unknown_agent_is_refused_with_a_suggestion() -> None:

@@ -6,30 +6,25 @@ from importlib import import_module
 from typing import cast
 
 from doflow.agents.contract import Agent
-from doflow.errors import UsageError, WorldError
+from doflow.errors import UsageError
 
 AGENTS = {
     "command": "doflow.agents.command",
     "rehearsal": "doflow.agents.rehearsal",
+    "replay": "doflow.agents.replay",
     "claude": "doflow.agents.claude",
     "codex": "doflow.agents.codex",
     "opencode": "doflow.agents.opencode",
     "gemini": "doflow.agents.gemini",
 }
 CLIS = ("claude", "codex", "opencode", "gemini")
-PLANNED = ("replay",)
-KNOWN = (*AGENTS, *PLANNED)
+KNOWN = tuple(AGENTS)
 
 
 def find(use: str) -> Agent:
     """The agent that a profile's `use:` names."""
     if use in AGENTS:
         return cast(Agent, import_module(AGENTS[use]))
-    if use in PLANNED:
-        raise WorldError(
-            f"the agent {use!r} is not in this version yet",
-            hint=f"in doflow.yaml let `use: command` call it (argv: [{use}, …]), or try the flow with `use: rehearsal`",
-        )
     raise UsageError(f"there is no agent {use!r}", hint=_suggestion(use))
 
 

@@ -8,7 +8,7 @@ import sys
 from doflow import hot
 
 ABOUT = "run a flow: the same as `doit FLOW`, with --json and goals of any shape"
-_FLAGS = ("next", "auto-approve", "reopen", "new", "json", "help")
+_FLAGS = ("next", "record", "auto-approve", "reopen", "new", "json", "help")
 _VALUES = (
     "flow", "goal", "run", "feature-dir", "branch", "project-dir", "completed", "issue", "agent", "budget", "force", "jobs",
 )  # fmt: skip
@@ -25,6 +25,7 @@ options:
   --force STEP[,STEP]  do these steps again
   --agent NAME         who does the steps, instead of what the flow says
   --budget LIMIT       what the run may cost in all: 5 (US dollars), 500000tokens, none
+  --record             keep every call of an agent, for reading and for the agent `replay`
   --auto-approve       pass gates (never clarifications)
   --reopen             let a finished run go on, or go on on another branch
   --issue N            the issue this run belongs to
