@@ -157,3 +157,62 @@ def test_a_rehearsal_is_free(work):
     told = work.doflow("cost").stdout
 
     assert "free" in told and "unpriced" not in told and "did not tell" not in told
+
+
+@pytest.mark.always
+def test_a_plan_forecasts_from_what_the_steps_took_before_and_says_what_is_unknown(work):
+    assert (
+        "cost: unknown, no call of these steps has been counted here yet"
+        in work.doflow("plan", "work", "--goal=x").stdout
+    )
+    work.agent(TELLS + 'uses(1000, 100, 0, {"x": 0.1, "y": 0.2, "z": 0.9}[run_dir.name[-1]]); work()')
+    for goal in "xyz":
+        assert work.doit("work", f"--goal={goal}").returncode == 0
+        work.git("switch", "-q", "main")
+    work.flow("work", FLOW + "      last: {prompt: The last., makes: last.md}\n")
+
+    told = work.doflow("plan", "work", "--goal=new").stdout
+
+    assert "$0.20 (p90 $0.90)" in told and "$0.40 (p90 $1.80)" in told, told
+    assert "forecast: $0.80 (p90 $3.60); time " in told and "unknown: last" in told
+    plan = json.loads(work.doflow("plan", "work", "--goal=new", "--json").stdout)
+    (step,) = [step for step in plan["steps"] if step["step"] == "plan"]
+    assert step["forecast"]["usd"] == {"median": 0.2, "p90": 0.9} and step["forecast"]["samples"] == 3
+    assert (plan["forecast"]["unknown"], round(plan["forecast"]["usd"]["median"], 4)) == (["last"], 0.8)
+
+
+def test_a_forecast_of_unpriced_calls_is_in_tokens(work):
+    work.agent(TELLS + "uses(1000, 100); work()")
+    assert work.doit("work", "--goal=x").returncode == 0
+    work.git("switch", "-q", "main")
+
+    told = work.doflow("plan", "work", "--goal=new").stdout
+
+    assert "1,100 tokens (p90 1,100)" in told and "unpriced tokens 4,400 (p90 4,400)" in told
+
+
+@pytest.mark.always
+def test_a_dry_run_prints_exactly_what_is_sent_and_its_size(work):
+    work.agent(TELLS + "work()")
+    dry = work.doflow("run", "work", "--goal", "x", "--dry-run", "plan")
+    named = work.doflow("run", "--dry-run", "work:plan", "--goal=x", "--json")
+
+    assert (dry.returncode, work.calls(), work.runs()) == (0, [], [])
+    assert work.doit("work", "--goal=x").returncode == 0
+    assert dry.stdout == work.prompts()[0]
+    assert f"{len(dry.stdout.encode()):,} bytes, about " in dry.stderr
+    told = json.loads(named.stdout)
+    assert (told["prompt"], told["bytes"]) == (dry.stdout, len(dry.stdout.encode()))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("work", "--dry-run", "plam"), "has no step plam"),
+        (("work", "--dry-run", "plan", "--gaol=x"), "no option --gaol"),
+    ],
+)
+def test_a_dry_run_of_what_is_not_there_is_refused_with_words(work, words, said):
+    done = work.doflow("run", *words)
+
+    assert (done.returncode, done.stdout) == (1, "") and said in done.stderr

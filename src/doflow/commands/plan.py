@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from doflow import intake, meant, outlook, project, runs, tasks
+from doflow import intake, meant, outlook, project, prospect, runs, tasks
 from doflow import plan as plans
 from doflow.commands import say, say_json, table, warn
 from doflow.desk import Desk
 from doflow.errors import DoflowError, UsageError
 from doflow.model import BY_AGENT
 from doflow.outlook import Line
+from doflow.prospect import Prospect
 from doflow.repo import look
 from doflow.session import Work
 from doflow.world import World
@@ -19,12 +20,15 @@ from doflow.world import World
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from doflow.accounts import Forecast
+
 ABOUT = "What would run now, and why, in order. Nothing is run, nothing is written."
 EXAMPLES = """\
   doflow plan                       the run of this branch
   doflow plan tiny --goal "…"       a run that has not begun
   doflow plan tiny --prompt plan    exactly what the agent of `plan` would be told"""
 
+_PAID = ("runs", "may run")
 _SUMS = (("runs", "to run"), ("may run", "perhaps"), ("pauses", "to wait for you"), ("up to date", "up to date"))
 
 
@@ -41,19 +45,24 @@ def plan(args: Namespace) -> int:
     work = _work(desk, args)
     world = work.world
     if args.prompt:
-        return _prompt(work, args.prompt)
+        return _prompt(work, args.prompt, args.json)
     lines = outlook.of(world)
     stops = _stops(desk, world)
+    ahead = Prospect(world)
+    costs = [(line.name, ahead.of(line)) for line in lines if _verdict(line) in _PAID and ahead.works(line)]
     if args.json:
-        return _json(world, lines, stops)
+        return _json(world, lines, stops, costs)
     new = " (a new run)" if world.run.fresh and not outlook.away(world) else ""
     say(f"{world.flow.name}: {world.run.name}{new}, branch {world.run.branch}")
-    table([("", "STEP", "WHO", "WHY"), *(_cells(line, world) for line in lines)], "  ")
+    priced = {name: prospect.shown(found) for name, found in costs}
+    _table(lines, world, priced if any(found.samples for _, found in costs) else None)
     for name in [line.name for line in lines if line.role == "step"]:
         _say_routes(name, world)
     found = [_verdict(line) for line in lines]
     counts = [f"{found.count(word)} {words}" for word, words in _SUMS if word in found]
     say(", ".join(counts) if set(found) != {"up to date"} else "nothing to run: everything is up to date")
+    if costs:
+        say(prospect.sentence(costs))
     for words in stops:
         say(f"but first: {words}")
     return 0
@@ -62,9 +71,10 @@ def plan(args: Namespace) -> int:
 def _work(desk: Desk, args: Namespace) -> Work:
     """The run that `doit FLOW` with these words would mean."""
     opened = desk.session.project
+    given: dict[str, str] = getattr(args, "given", {})
     if not args.flow:
         run = desk.run(args.run)
-        return desk.work(run)
+        return desk.work(run, **given)
     if args.flow not in opened.about:
         import difflib
 
@@ -77,7 +87,7 @@ def _work(desk: Desk, args: Namespace) -> Work:
     wish = runs.Wish(args.goal, args.run)
     if not opened.flow(args.flow).in_sessions:
         runs.choose(known, args.flow, wish, look.find(str(desk.root)).branch, done)
-    return tasks.open_work(desk.session, args.flow, {"goal": args.goal, "run": args.run})
+    return tasks.open_work(desk.session, args.flow, {"goal": args.goal, "run": args.run, **given})
 
 
 def _stops(desk: Desk, world: World) -> list[str]:
@@ -115,8 +125,16 @@ def _why(line: Line) -> str:
     return "; ".join([words, *line.remarks] if words else line.remarks)
 
 
-def _cells(line: Line, world: World) -> tuple[str, ...]:
-    return (_verdict(line), line.name, _agent(line, world), _why(line))
+def _table(lines: tuple[Line, ...], world: World, priced: dict[str, str] | None) -> None:
+    """With a column for the cost only where something is known of it."""
+    rows: list[tuple[str, ...]] = [
+        ("", "STEP", "WHO", "WHY"),
+        *((_verdict(line), line.name, _agent(line, world), _why(line)) for line in lines),
+    ]
+    if priced is not None:
+        cells = ["COST", *(priced.get(line.name, "") for line in lines)]
+        rows = [(*row[:3], cell, row[3]) for row, cell in zip(rows, cells, strict=True)]
+    table(rows, "  ")
 
 
 def _agent(line: Line, world: World) -> str:
@@ -132,14 +150,19 @@ def _say_routes(name: str, world: World) -> None:
         say(f"  {name} says `{rule.when}`: {', '.join(rule.then) or f'pause: {rule.pause}'}")
 
 
-def _json(world: World, lines: tuple[Line, ...], stops: list[str]) -> int:
-    steps = [{**line.plain(), "verdict": _verdict(line), "agent": _agent(line, world)} for line in lines]
+def _json(world: World, lines: tuple[Line, ...], stops: list[str], costs: list[tuple[str, Forecast]]) -> int:
+    known = {name: found.plain() for name, found in costs if found.samples}
+    steps = [
+        {**line.plain(), "verdict": _verdict(line), "agent": _agent(line, world), "forecast": known.get(line.name)}
+        for line in lines
+    ]
     about = {"run": world.run.name, "flow": world.flow.name, "new": world.run.fresh and not outlook.away(world)}
-    say_json({**about, "branch": world.run.branch, "goal": world.run.goal, "steps": steps, "stops": stops})
+    say_json({**about, "branch": world.run.branch, "goal": world.run.goal, "steps": steps, "stops": stops,
+              "forecast": prospect.plain(costs)})  # fmt: skip
     return 0
 
 
-def _prompt(work: Work, said: str) -> int:
+def _prompt(work: Work, said: str, as_json: bool) -> int:
     """The prompt byte by byte on stdout, its size on stderr."""
     from doflow import calling, imagining
     from doflow.kinds import reviewers
@@ -151,6 +174,10 @@ def _prompt(work: Work, said: str) -> int:
         warn(f"note: {path} does not exist yet; what stands in it will be part of the prompt")
     text = reviewers.preview(job, number, world) if job.step.kind == "review" else calling.prompt(job, world)
     data = text.encode("utf-8", "surrogateescape")
+    if as_json:
+        about = {"run": world.run.name, "step": job.step.id, "agent": world.agent_of(job.step)}
+        say_json({**about, "bytes": len(data), "tokens": len(data) // 4, "prompt": text})
+        return 0
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()

@@ -10,8 +10,10 @@ from doflow import hot
 ABOUT = "run a flow: the same as `doit FLOW`, with --json and goals of any shape"
 _FLAGS = ("next", "record", "auto-approve", "reopen", "new", "json", "help")
 _VALUES = (
-    "flow", "goal", "run", "feature-dir", "branch", "project-dir", "completed", "issue", "agent", "budget", "force", "jobs",
+    "flow", "goal", "run", "feature-dir", "branch", "project-dir", "dry-run", "completed", "issue", "agent",
+    "budget", "force", "jobs",
 )  # fmt: skip
+_DRY = frozenset({"flow", "goal", "run", "json", "project-dir", "jobs", "dry-run", "next", "record"})
 _QUICK = frozenset({"flow", "goal", "run", "json", "project-dir"})
 HELP = """usage: doflow run [FLOW[:STEP]] [options]
 
@@ -36,6 +38,7 @@ options:
   --project-dir DIR    the project (default: the one this folder is in)
   --jobs N, -n N       independent steps side by side
   --json               one JSON object per line on stdout
+  --dry-run STEP       print exactly what the agent of this step would be told, and its size; nothing is run
   --NAME TEXT          a parameter of the flow
 
 examples:
@@ -59,6 +62,8 @@ def run(words: list[str]) -> int:
         sys.stdout.write(HELP)
         return 0
     root = hot.find(asked.get("project-dir", ""))
+    if "dry-run" in asked:
+        return _dry(root, asked)
     if not os.environ.get("PRP_PIPELINE_RUNNING") and asked.get("flow") and _QUICK.issuperset(asked):
         stamp = hot.holds(root, asked["flow"], asked.get("goal"), asked.get("run", ""), dict(os.environ))
         if stamp is not None:
@@ -102,6 +107,32 @@ def _parse(words: list[str]) -> dict[str, str] | str:
             value = given
         asked[name] = value
     return asked
+
+
+def _dry(root: str, asked: dict[str, str]) -> int:
+    """What would be sent, byte by byte: the same as `doflow plan --prompt`."""
+    from argparse import Namespace
+
+    from doflow import project
+    from doflow.commands import plan
+    from doflow.errors import DoflowError
+
+    if not os.path.isdir(root):
+        return _refuse(f"{root} is not a folder", "json" in asked, "name an existing folder with --project-dir")
+    os.chdir(root)
+    flow, colon, _ = asked["dry-run"].partition(":")
+    opened = project.open_(project.find(root), os.environ)
+    if colon and flow in opened.about:
+        asked.setdefault("flow", flow)
+    unknown = _unknown(asked, opened.params.get(asked.get("flow", ""), []))
+    if unknown:
+        return _refuse(unknown[0], "json" in asked, unknown[1])
+    given = {name.replace("-", "_"): value for name, value in asked.items() if name not in _DRY}
+    words = {"flow": asked.get("flow", ""), "run": asked.get("run", ""), "goal": asked.get("goal")}
+    try:
+        return plan.plan(Namespace(**words, prompt=asked["dry-run"], json="json" in asked, given=given))
+    except DoflowError as error:
+        return _refuse(error.message, "json" in asked, error.hint or "doflow run --help")
 
 
 def _nothing(asked: dict[str, str], stamp: dict[str, object]) -> int:

@@ -1,0 +1,103 @@
+"""What the steps to come would cost, by what they took in earlier runs of this project. Reads the ledgers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from doflow import accounts, tally
+from doflow.accounts import Call, Forecast
+from doflow.outlook import Line
+from doflow.words import span
+from doflow.world import STATE, World
+
+
+class Prospect:
+    """Of one flow: looked up when the first line asks."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._calls: dict[str, list[Call]] | None = None
+
+    def of(self, line: Line) -> Forecast:
+        """`samples` 0 = this step was never counted here."""
+        step = self._world.flow.step(line.step)
+        if step is None or not (step.kind in ("agent", "implement", "review") or step.repair):
+            return Forecast()
+        return accounts.forecast(self._history().get(line.step, ()), phase=line.role == "phase")
+
+    def works(self, line: Line) -> bool:
+        """Whether an agent would be called for this line."""
+        step = self._world.flow.step(line.step)
+        return step is not None and line.role in ("step", "phase", "phases", "item", "each") and step.kind in (
+            "agent", "implement", "review",
+        )  # fmt: skip
+
+    def _history(self) -> dict[str, list[Call]]:
+        """Every call of this flow's runs, by step; the items of a step are on its account."""
+        if self._calls is None:
+            self._calls = {}
+            folder = self._world.root / STATE / "runs"
+            for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
+                path = folder / name / "events.jsonl"
+                if _flow(path) == self._world.flow.name:
+                    for call in accounts.calls(path, self._world.settings):
+                        self._calls.setdefault(call.step.partition(":")[0], []).append(call)
+        return self._calls
+
+
+def shown(found: Forecast) -> str:
+    """For a column: the middle, and what nine of ten stay below."""
+    if not found.samples:
+        return "?"
+    if found.usd:
+        return f"{tally.dollars(found.usd[0])} (p90 {tally.dollars(found.usd[1])})" if any(found.usd) else "free"
+    if found.tokens:
+        return f"{tally.short(int(found.tokens[0]))} tokens (p90 {tally.short(int(found.tokens[1]))})"
+    return "?"
+
+
+def sentence(parts: Iterable[tuple[str, Forecast]]) -> str:
+    """All of them together, and who is not in it."""
+    named = list(parts)
+    if not named:
+        return ""
+    known = [found for _, found in named if found.samples]
+    unknown = [name for name, found in named if not found.samples]
+    if not known:
+        return "cost: unknown, no call of these steps has been counted here yet"
+    whole = accounts.summed(known)
+    words = [_pair("", whole.usd, tally.dollars) if whole.usd else ""]
+    bare = [found for found in known if not found.usd and found.tokens]
+    if bare:
+        tokens = accounts.summed(bare).tokens
+        words.append(_pair("unpriced tokens ", tokens, lambda value: tally.short(int(value))))
+    silent = [name for name, found in named if found.samples and not found.usd and not found.tokens]
+    words.append(_pair("time ", whole.seconds, lambda value: span(int(value))))
+    said = "; ".join(word for word in words if word)
+    rest = [*unknown, *silent]
+    return f"forecast: {said}" + (f"; unknown: {', '.join(rest)}" if rest else "")
+
+
+def plain(parts: Iterable[tuple[str, Forecast]]) -> dict[str, Any]:
+    named = list(parts)
+    return {
+        **accounts.summed(found for _, found in named if found.samples).plain(),
+        "unknown": [name for name, found in named if not found.samples],
+    }
+
+
+def _pair(what: str, pair: tuple[float, float] | None, form: Any) -> str:
+    return f"{what}{form(pair[0])} (p90 {form(pair[1])})" if pair else ""
+
+
+def _flow(path: os.PathLike[str]) -> str:
+    """Of which flow a ledger is: its first line says so."""
+    import json
+
+    try:
+        with open(path, "rb") as stream:
+            return str(json.loads(stream.readline()).get("flow", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
