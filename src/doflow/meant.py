@@ -51,7 +51,8 @@ def run(session: Session, flow: str, wish: Wish) -> Any:
         from doflow.repo import branch
 
         branch.foresee(head)
-    new = runs.name_new(session.root, flow, wish, look.branches(head), layout)
+    taken = [work.world.run.name for work in session.works.values()]  # of this same command, not begun yet
+    new = runs.name_new(session.root, flow, wish, [*look.branches(head), *taken], layout)
     if meant.in_sessions and session.executing:
         from doflow import sessionpaths
 

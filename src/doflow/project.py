@@ -194,7 +194,7 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> t
     found = load.catalogue(root, chosen.command_variant, only)
     broken |= {name: str(error) for name, error in found.broken.items()}
     dots = _pipelines(root, chosen, found.flows, broken) if chosen.pipelines else ()
-    flows = {name: subflow.inline(flow, found.flows) for name, flow in found.flows.items()}
+    flows = {name: subflow.inline(flow, found.flows, chosen.gates) for name, flow in found.flows.items()}
     plans = {name: plan.build(flow, chosen) for name, flow in flows.items()}
     values = {
         "partial": bool(only),

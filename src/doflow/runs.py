@@ -78,7 +78,13 @@ def choose(runs: Iterable[Run], flow: str, wish: Wish, branch: str, done: frozen
     """The run that is meant (DESIGN 2), None = a new one; an error lists the candidates."""
     mine = [run for run in runs if run.flow == flow]
     if wish.run or wish.feature_dir:
-        return _named(mine, flow, wish)
+        found = _named(mine, flow, wish)
+        if found is not None and wish.new:
+            raise UsageError(
+                f"--new starts another run, but {found.name} is named, which is there already",
+                f"leave one of them out: doit {flow} --run={found.name}   or   doit {flow} --new --goal=…",
+            )
+        return found
     mine = [run for run in mine if not sessionpaths.parent(run.dir)]
     if wish.new:
         return None

@@ -193,8 +193,14 @@ def _subject(job: Job, world: World) -> str:
     return keys.substitute(job.step.commit, world.params_of(job.step)) if job.step.commit else f"{job.step.id}: {names}"
 
 
+def _one_line(subject: str) -> str:
+    """A subject that any tool shows as it is: one line, single blanks, nothing invisible."""
+    plain = "".join(char if char.isprintable() else " " for char in subject)
+    return " ".join(plain.split())[:120].rstrip()
+
+
 def _message(world: World, subject: str, step: str, key: str, phase: str = "") -> str:
-    lines = [" ".join(subject.split())[:120], "", f"Doflow-Run: {world.run.name}"]
+    lines = [_one_line(subject) or _one_line(f"{step} of {world.run.name}"), "", f"Doflow-Run: {world.run.name}"]
     lines += [f"Doflow-Step: {step}"] if step else []
     lines += [f"Doflow-Phase: {phase}"] if phase else []
     lines += [f"Doflow-Key: {key}"] if key else []

@@ -13,10 +13,12 @@ from doflow.light import replace
 from doflow.model import Flow, Read, Route, Step
 
 
-def inline(flow: Flow, flows: Mapping[str, Flow]) -> Flow:
-    subs = {step.id: step for step in flow.steps if step.kind == "flow"}
-    if not subs:
+def inline(flow: Flow, flows: Mapping[str, Flow], gates: Sequence[str] = ()) -> Flow:
+    """`gates`: those of the settings, `after-design`."""
+    if not any(step.kind == "flow" for step in flow.steps):
         return flow
+    flow = replace(flow, steps=tuple(_gated(step, gates) for step in flow.steps))
+    subs = {step.id: step for step in flow.steps if step.kind == "flow"}
     inner = {name: inline(flows[step.flow], flows) for name, step in subs.items()}
     places = {name: _place(step, inner[name]) for name, step in subs.items()}
 
@@ -35,6 +37,13 @@ def inline(flow: Flow, flows: Mapping[str, Flow]) -> Flow:
     steps = [replace(step, after=_after(step.after, ends)) for step in steps]
     inputs = [*flow.inputs, *(pair for name, step in subs.items() for pair in _inputs(step, inner[name]))]
     return replace(flow, steps=tuple(steps), pipeline=spread(flow.pipeline), inputs=tuple(inputs))
+
+
+def _gated(step: Step, gates: Sequence[str]) -> Step:
+    """A step that names a flow, with the gate that the settings put behind it."""
+    if step.kind != "flow" or step.gate or f"after-{step.id}" not in gates:
+        return step
+    return replace(step, gate=f"Approve {step.id}?")
 
 
 def _place(step: Step, inner: Flow) -> tuple[str, ...]:
@@ -82,6 +91,7 @@ def _moved(found: Step, outer: Step, inner: Flow, rest: tuple[str, ...], before:
         routes=tuple(_route(rule, outer.id, rest) for rule in found.routes),
         agent=found.agent or outer.agent,
         model=found.model or outer.model,
+        fallback=found.fallback or outer.fallback,
         params=(*given.items(), *((name, substitute(value, given)) for name, value in found.params)),
     )
 

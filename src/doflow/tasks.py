@@ -142,7 +142,9 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     if not run.fresh and not options.reopen and world.head.branch != run.branch:
         world.frozen = meant.finished(session, run)
     if session.executing:
-        _fits(world)
+        from doflow import wishes
+
+        wishes.fit(world)
         _ready(session, work)
     return work
 
@@ -162,46 +164,14 @@ def _ready(session: Session, work: Work) -> None:
         recovery.recover(work.world, work.fence)
         if work.world.flow.inputs and not work.world.frozen:
             intake.inputs(work.world)
-    elif work.world.options.completed:
-        session.begin(work)
     if work.world.options.completed:
-        _complete(work.world, work.world.options.completed)
+        from doflow import wishes
+
+        wishes.complete(work.world, lambda: session.begin(work))
 
 
 def _names(text: Any, flow: str) -> frozenset[str]:
     return frozenset(name.strip().removeprefix(f"{flow}:") for name in str(text or "").split(",") if name.strip())
-
-
-def _fits(world: World) -> None:
-    """What the command line names is there: steps, and the run's own branch."""
-    from doflow import lock
-    from doflow.errors import UsageError, WorldError
-    from doflow.repo import look
-
-    if world.options.budget:
-        from doflow import limits
-
-        limits.budget(world.options.budget)
-    known = [step.id for step in world.flow.steps]
-    for name in sorted(world.options.force | world.options.completed):
-        if name.partition(":")[0] not in known:
-            raise UsageError(f"{world.flow.name} has no step {name} (it has: {', '.join(known)})", "doit list --all")
-    run = world.run
-    if not run.fresh and run.branch != world.head.branch and not (world.run_dir / lock.NAME).exists():
-        gone = run.branch not in look.branches(world.head)
-        what = "does not exist any more" if gone else "is not checked out"
-        switch = "" if gone else f"git switch {run.branch}   or "
-        hint = f'{switch}start another run: doit {run.flow} --new --goal="…"'
-        raise WorldError(f"run {run.name} lies on branch {run.branch}, which {what}", hint)
-
-
-def _complete(world: World, names: frozenset[str]) -> None:
-    """--completed: the person says these are done; written down, so that the state does not lie."""
-    from doflow import adopting
-
-    for name in sorted(names):
-        if name not in world.book.steps:
-            adopting.take(world, name, "taken as done (--completed)")
 
 
 def _tasks(session: Session, work: Work, node: Node) -> Iterator[Task]:

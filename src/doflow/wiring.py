@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from doflow import findings
 from doflow.draft import Draft, Entry
 from doflow.errors import FlowError, Problem
 from doflow.model import Flow, Step
@@ -136,6 +137,31 @@ def _rotated(names: list[str], table: dict[str, tuple[Entry, Step]]) -> list[str
     """Begin with a step that says `after` itself: that is the line to change."""
     start = next((place for place, name in enumerate(names) if table[name][1].after), 0)
     return names[start:] + names[:start]
+
+
+def unmade(flow: Flow) -> list[Problem]:
+    """Inputs in the run's folder that no step of the flow makes: somebody must put them there by hand. A warning."""
+    made = {said for step in flow.steps for said in step.makes} | {"input.md", *(path for path, _ in flow.inputs)}
+    made |= {findings.file("", step.id).lstrip("/") for step in flow.steps if step.kind == "review"}
+    found = []
+    for step in flow.steps:
+        for said in dict.fromkeys(_needed(step)):
+            if said not in made and not said.startswith("/") and not any(mark in said for mark in "*?[{"):
+                message = f"step {step.id} reads {said}, which no step of {flow.name} makes"
+                near = nearest(said, sorted(made))
+                hint = (
+                    near or f"let a step make it, write `{said}?` if it may be missing, or put it into the run's folder"
+                )
+                found.append(Problem(step.origin.file, step.origin.line, step.origin.column, message, hint))
+    return found
+
+
+def _needed(step: Step) -> Iterator[str]:
+    yield from (read.path for read in (*step.reads, *step.needs) if not read.optional)
+    if step.phases and not step.phases_or:
+        yield step.phases
+    if isinstance(step.foreach, str):
+        yield step.foreach
 
 
 def flow_circles(good: Mapping[str, Flow]) -> list[tuple[str, FlowError]]:

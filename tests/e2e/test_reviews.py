@@ -276,6 +276,10 @@ def test_a_reviewer_that_writes_is_refused_and_its_files_are_put_back(work):
     assert not (work.root / "src" / "mine.py").exists()
     assert (work.run_dir() / "plan.md").read_text() == "# Plan\n\nCRITICAL bad.\n"
     assert (work.state()["status"], work.git("status", "--porcelain")) == ("failed", "")
+    work.forget_calls()
+    work.agent(script())
+    ran(work, "work", code=0)
+    assert sorted(work.calls()[:2]) == ASKED, "no answer of that round counts"
 
 
 def test_a_fixer_of_documents_may_change_only_what_is_reviewed(work):

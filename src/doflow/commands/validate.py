@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from doflow import load, plan, project, settings
+from doflow import load, plan, project, settings, subflow, wiring
 from doflow.agents import registry
 from doflow.commands import say, say_json
 from doflow.dot import catalogue, checks, reading
@@ -41,16 +41,23 @@ def validate(args: Namespace) -> int:
     problems: list[Problem] = []
     chosen = _settings(root, problems, not args.what)
     flows = _named(root, args.what, chosen, problems) if args.what else _all(root, chosen, problems)
+    known = {flow.name: flow for flow in (*load.catalogue(root, chosen.command_variant).flows.values(), *flows)}
+    warnings: list[Problem] = []
     for flow in flows:
         plan.build(flow, chosen)
         problems += _agents(flow, chosen)
+        warnings += wiring.unmade(subflow.inline(flow, known))
     problems += _machines(root, flows, not args.what)
     problems = list({str(problem): problem for problem in problems}.values())
     if args.json:
-        found = [{name: getattr(problem, name) for name in Problem.__slots__} for problem in problems]
-        say_json({"ok": not problems, "flows": [_plain(flow) for flow in flows], "problems": found})
+        found, doubts = ([{name: getattr(one, name) for name in Problem.__slots__} for one in many]
+                         for many in (problems, warnings))  # fmt: skip
+        about = {"ok": not problems, "flows": [_plain(flow) for flow in flows]}
+        say_json({**about, "problems": found, "warnings": doubts})
     else:
         _tell(root, flows, problems)
+        for warning in warnings:
+            say(f"warning: {warning}")
     return 1 if problems else 0
 
 
