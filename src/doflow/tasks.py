@@ -142,9 +142,11 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     if not run.fresh and not options.reopen and world.head.branch != run.branch:
         world.frozen = meant.finished(session, run)
     if session.executing:
-        from doflow import wishes
+        named = options.force or options.completed or options.budget
+        if named or (not run.fresh and run.branch != world.head.branch):
+            from doflow import wishes
 
-        wishes.fit(world)
+            wishes.fit(world)
         _ready(session, work)
     return work
 

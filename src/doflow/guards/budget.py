@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from doflow import limits, tally
+from doflow import tally
 from doflow.errors import UsageError
 from doflow.light import replace
 from doflow.model import Ask, Budget, Outcome, Profile, Status, Step
@@ -63,8 +63,11 @@ def check(profile: Profile, step: Step, world: World) -> None:
 def _limits(step: Step, world: World) -> Iterator[Limit]:
     """What holds for a step: the command line alone if it says something, else its own limit and the run's."""
     said = world.options.budget
-    whole = limits.budget(said) if said else world.settings.budget
-    own = _FREE if said else step.budget
+    whole, own = world.settings.budget, step.budget
+    if said:
+        from doflow import limits
+
+        whole, own = limits.budget(said), _FREE
     if own != _FREE:
         group = step.id.partition(":")[0]
         yield f"the budget of step {group}", own, world.book.spent.get(group) or Spent()
