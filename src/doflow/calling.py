@@ -37,7 +37,8 @@ def call(
     before = world.digest(job.makes[0]) if saves else ""
     profile = profile_for(job.step, world)
     ask = asked(job, world, profile, attempt, role, trouble)
-    outcome = _reply(ask, job, world, session or _rejected(job, world, attempt, role))
+    own = profile.name == world.profile_of(job.step)  # who stands in for another has no session to go on in
+    outcome = _reply(ask, job, world, (session or _rejected(job, world, attempt, role)) if own else None)
     if outcome.ok and saves and world.digest(job.makes[0]) == before:
         text = outcome.text.strip("\n") + "\n" if outcome.text.strip() else ""
         files.write(str(world.root / job.makes[0]), text.encode("utf-8", "surrogateescape"))

@@ -155,7 +155,9 @@ def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: i
             return outcome
         mended = _hand_back(job, world, attempt, trouble, sessions.left(outcome))
         outcome = _accepted(job, world, fence, mended, attempt)
-        if outcome.status in _WAITING and kept(job, world) is not None:  # nobody mended it: what is paid is kept for later
+        if (
+            outcome.status in _WAITING and kept(job, world) is not None
+        ):  # nobody mended it: what is paid is kept for later
             with world.guard:
                 fence.look(job)
             return replace(outcome, held=True)

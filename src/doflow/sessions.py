@@ -22,8 +22,8 @@ class Session:
 
 
 def left(outcome: Outcome) -> Session | None:
-    """The session of a call, if it had one."""
-    return Session(outcome.session, outcome.spent) if outcome.session else None
+    """The session of a call, if it had one; that of an agent who only stood in for another is not gone on in."""
+    return Session(outcome.session, outcome.spent) if outcome.session and not outcome.agent else None
 
 
 def plain(outcome: Outcome) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def plain(outcome: Outcome) -> dict[str, Any]:
 
 def told(entry: Mapping[str, Any]) -> Session | None:
     """The session that an entry names."""
-    if not entry.get("session"):
+    if not entry.get("session") or entry.get("agent"):
         return None
     spent = entry.get("spent")
     return Session(entry["session"], Usage(*spent) if isinstance(spent, list) else None)

@@ -16,7 +16,7 @@ from doflow.state import Backend
 
 if TYPE_CHECKING:
     from doflow.plan import Node
-    from doflow.world import World
+    from doflow.world import Options, World
 
 _IO = {"capture": False}
 _FLAGS = (
@@ -112,7 +112,7 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     from doflow import concrete, meant
     from doflow.errors import UsageError
     from doflow.projection import Projection
-    from doflow.world import Options, World
+    from doflow.world import World
 
     Backend.asleep = False
     opened = session.project
@@ -120,11 +120,7 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
         raise UsageError(opened.broken["doflow.yaml"])
     run = meant.run(session, flow, meant.wish(session, flow, given))
     found, planned = meant.present(session, run)
-    options = Options(
-        bool(given.get("next")), _names(given.get("force"), flow), _names(given.get("completed"), flow),
-        bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
-        given.get("budget") or "", bool(given.get("record")),
-    )  # fmt: skip
+    options = _options(given, flow)
     world = World(
         session.root,
         found,
@@ -155,6 +151,16 @@ def _echo(world: World) -> Any:
     from doflow.dot.echo import Echo
 
     return Echo(world)
+
+
+def _options(given: Mapping[str, Any], flow: str) -> Options:
+    from doflow.world import Options
+
+    return Options(
+        bool(given.get("next")), _names(given.get("force"), flow), _names(given.get("completed"), flow),
+        bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
+        given.get("budget") or "", bool(given.get("record")),
+    )  # fmt: skip
 
 
 def _ready(session: Session, work: Work) -> None:
