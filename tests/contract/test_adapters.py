@@ -469,3 +469,32 @@ def test_the_end_of_a_limit_is_read_from_its_words(words: str, expected: str | N
     moment = datetime.fromisoformat(found).astimezone(UTC).replace(tzinfo=None).isoformat() if found else ""
 
     assert expected is None or moment == expected
+
+
+# What it used
+
+
+def test_claude_is_told_what_is_left_and_a_stop_there_is_a_pause(tmp_path: Path) -> None:
+    stopped = (
+        b'{"type":"result","subtype":"error_max_budget_usd","is_error":true,"num_turns":1,"total_cost_usd":0.0235,'
+    )
+    stopped += b'"errors":["Reached maximum budget ($0.02)"],"usage":{"input_tokens":11641,"output_tokens":1}}\n'
+    (tmp_path / "out.log").write_bytes(stopped)
+    result = Result(1, str(tmp_path / "out.log"), str(tmp_path / "err.log"))
+
+    command = call("claude", budget=0.02)
+    outcome = registry.find("claude").outcome(ask("claude", budget=0.02), result, lambda: "")
+
+    assert command.argv[command.argv.index("--max-budget-usd") + 1] == "0.0200"
+    assert "--max-budget-usd" not in call("claude").argv
+    assert (outcome.status, outcome.usage) == (Status.PAUSED, Usage(11641, 1, 0, 0.0235))
+    assert "Reached maximum budget ($0.02)" in outcome.reason
+
+
+def test_of_a_turn_that_was_broken_off_the_tokens_are_known_once_and_the_price_is_not(tmp_path: Path) -> None:
+    said = '{"type":"assistant","session_id":"s","message":{"id":"%s","usage":{"input_tokens":%d,"output_tokens":2}}}\n'
+    data = (said % ("m1", 100) + said % ("m1", 100) + said % ("m2", 150)).encode()
+
+    outcome = ended("claude", data, tmp_path, -9, "cancelled")
+
+    assert (outcome.status, outcome.usage) == (Status.CANCELLED, Usage(250, 4, 0, None))

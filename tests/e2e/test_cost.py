@@ -127,6 +127,7 @@ def test_an_interrupted_call_is_counted(work):
     assert [(call["status"], call["usd"]) for call in costs(work)["calls"]] == [("cancelled", 0.75)]
 
 
+@pytest.mark.slow
 def test_all_runs_are_added_up_run_by_run(work):
     work.agent(TELLS + "uses(100, 10, 0, 0.5); work()")
     for goal in ("x", "y"):
@@ -159,7 +160,7 @@ def test_a_rehearsal_is_free(work):
     assert "free" in told and "unpriced" not in told and "did not tell" not in told
 
 
-@pytest.mark.always
+@pytest.mark.slow
 def test_a_plan_forecasts_from_what_the_steps_took_before_and_says_what_is_unknown(work):
     assert (
         "cost: unknown, no call of these steps has been counted here yet"

@@ -77,6 +77,7 @@ def test_interrupted_while_it_waits_it_ends_with_130_and_goes_on_later(work):
     assert work.calls() == ["one", "two", "two"]
 
 
+@pytest.mark.slow
 def test_killed_while_it_waits_it_goes_on_where_it_was(work):
     work.settings("rate_limit: {wait: 1h}\n")
     work.agent(LIMITED + 'if step == "two" and nth < 1: limited(600)\nusual()')
@@ -104,6 +105,7 @@ def test_a_wait_that_is_not_allowed_ends_the_run_with_the_time_to_come_back(work
     assert f"at {work.state()['resumeAt']} or later: doit work" in done.stdout
 
 
+@pytest.mark.slow
 def test_waits_that_follow_each_other_are_longest_together(work):
     work.settings("rate_limit: {wait: 3}\n")
     work.agent(LIMITED + "limited(1)")
@@ -191,7 +193,7 @@ else: usual()
     assert "What one.md says." in (work.run_dir() / "one.md").read_text()
 
 
-@pytest.mark.always
+@pytest.mark.slow
 def test_failures_that_pass_are_tried_again_after_about_the_time_that_is_said_and_the_same_one_only_three_times(work):
     work.flow("work", FLOW.replace("attempts: 0", "attempts: 9, backoff: 1s"))
     work.settings("retry: {enabled: true}\n")

@@ -39,11 +39,12 @@ PROGRAM = Program(
         *("-p", "--print", "--output-format", "--input-format", "--verbose", "--model", "--permission-mode"),
         *("--tools", "--dangerously-skip-permissions", "--allow-dangerously-skip-permissions"),
         *("-r", "--resume", "-c", "--continue", "--session-id", "--fork-session"),
-        *("--bg", "--background", "--no-session-persistence", "-w", "--worktree"),
+        *("--bg", "--background", "--no-session-persistence", "-w", "--worktree", "--max-budget-usd"),
     ),
     asks=(
-        ("--help", "-p --output-format --verbose --tools --allowedTools --permission-mode --model --resume --settings"),
-    ),
+        ("--help", "-p --output-format --verbose --tools --allowedTools --permission-mode --model --resume --settings "
+                   "--max-budget-usd"),
+    ),  # fmt: skip
     signs=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_*"),
     status=("auth", "status"),
     counts="usd",
@@ -53,6 +54,7 @@ _READ = "Read,Glob,Grep"
 _WRITE = "Read,Glob,Grep,Write,Edit,NotebookEdit"
 _SHELL = "Bash,WebFetch,WebSearch"
 _AGENTS = ",Agent,Task"
+_NO_TURN: Mapping[str, Record] = {}
 _KINDS = ("init", "assistant", "result", "rate_limit_event")
 
 
@@ -60,6 +62,8 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
     words: tuple[str, ...] = ("-p", "--output-format", "stream-json", "--verbose", *_permissions(ask))
     words += ("--model", ask.model) if ask.model else ()
     words += ("--resume", ask.resume) if ask.resume else ()
+    if ask.budget is not None:  # of this call alone, also in a session
+        words += ("--max-budget-usd", f"{ask.budget:.4f}")
     words += settings.for_claude(ask.hooks)
     _refuse_settings(ask)
     return endings.command(PROGRAM, ask, environ, words)
@@ -93,6 +97,7 @@ def _answer(records: stream.Records) -> Answer:
     session = model = until = ""
     results: list[Record] = []
     ours: set[str] = set()
+    turn: dict[str, Record] = {}  # what each message used since the last result; several records tell of one
     open_turn = False
     for record in records:
         kind = record.get("type")
@@ -105,9 +110,13 @@ def _answer(records: stream.Records) -> Answer:
             ours.update(_refused_by_us(record))
         elif kind == "result":
             results.append(_kept(record, ours))
+            turn = {}
+        elif kind == "assistant":
+            message = stream.record(record, "message")
+            turn[stream.words(message.get("id"))] = stream.record(message, "usage")
         open_turn = kind == "assistant" or (open_turn and kind != "result")
     if not results or open_turn:
-        return Answer(session=session, model=model, usage=_usage(results), resets=until)
+        return Answer(session=session, model=model, usage=_usage(results, turn), resets=until)
     return _judged(results, Answer(session=session, model=model, usage=_usage(results)), until)
 
 
@@ -156,14 +165,17 @@ def _until(info: Record) -> str:
     return resets.at(moment) if moment and info.get("status") == "rejected" else ""
 
 
-def _usage(results: list[Record]) -> Usage | None:
-    """The tokens of all results together; the price of the last, which is that of all."""
-    if not results:
+def _usage(results: list[Record], turn: Mapping[str, Record] = _NO_TURN) -> Usage | None:
+    """The tokens of all results together, and of a turn that was broken off as far as it was told; the price of the last
+    result, which is that of all. Of a broken turn nobody names the price."""
+    parts = [*(stream.record(result, "usage") for result in results), *(used for used in turn.values() if used)]
+    if not parts:
         return None
     fresh = made = cached = out = 0
-    for used in (stream.record(result, "usage") for result in results):
+    for used in parts:
         fresh += stream.count(used.get("input_tokens"))
         made += stream.count(used.get("cache_creation_input_tokens"))
         cached += stream.count(used.get("cache_read_input_tokens"))
         out += stream.count(used.get("output_tokens"))
-    return Usage(fresh + made + cached, out, cached, stream.price(results[-1]["total_cost_usd"]))
+    usd = stream.price(results[-1]["total_cost_usd"]) if results and not any(turn.values()) else None
+    return Usage(fresh + made + cached, out, cached, usd)

@@ -151,6 +151,8 @@ def _waiting(result: Result, answer: Answer) -> str:
 
 def _error(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
     """An error that the CLI itself recorded: by its status, else by its words."""
+    if ask.budget is not None and "max_budget" in answer.error:
+        return Outcome(Status.PAUSED, f"{program.name} stopped at its budget: {_short(answer.error)}", text=answer.text)
     said, low = f"{program.name}: {_short(answer.error)}", answer.error.casefold()
     if answer.status == 429 or (not answer.status and (answer.resets or _any(_LIMITS, low))):
         when = answer.resets or resets.said(answer.error)
