@@ -42,9 +42,12 @@ PROGRAM = Program(
         *("--bg", "--background", "--no-session-persistence", "-w", "--worktree", "--max-budget-usd"),
     ),
     asks=(
-        ("--help", "-p --output-format --verbose --tools --allowedTools --permission-mode --model --resume --settings "
-                   "--max-budget-usd"),
-    ),  # fmt: skip
+        (
+            "--help",
+            "-p --output-format --verbose --tools --allowedTools --permission-mode --model --resume --settings "
+            "--max-budget-usd",
+        ),
+    ),
     signs=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_*"),
     status=("auth", "status"),
     counts="usd",
