@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from doflow import hot, idle, project
+from doflow.turn import Turn
 
 if TYPE_CHECKING:
     from doflow.guards.fence import Fence
@@ -23,29 +23,6 @@ if TYPE_CHECKING:
 
 CODES = {"done": 0, "paused": 2, "rate_limited": 3, "cancelled": 130}
 _RANK = {0: 0, 2: 1, 3: 2, 1: 3, 130: 4}
-
-
-class Turn:
-    """Steps of one company run side by side: agents, whose files are watched, or commands, which write as they like.
-    The two never meet, or a command's files would pass for an agent's. A step that may write more runs alone."""
-
-    def __init__(self) -> None:
-        self._change = threading.Condition()
-        self._company = ""
-        self._sharing = 0
-
-    @contextmanager
-    def take(self, company: str) -> Iterator[None]:
-        """`company`: agents, commands, or '' for alone."""
-        with self._change:
-            self._change.wait_for(lambda: not self._sharing or (company and company == self._company))
-            self._company, self._sharing = company, self._sharing + 1
-        try:
-            yield
-        finally:
-            with self._change:
-                self._sharing -= 1
-                self._change.notify_all()
 
 
 class _Fence:

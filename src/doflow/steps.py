@@ -18,6 +18,14 @@ PERSONAS = ("pm", "critical", "risk", "value")
 ROUNDS = 3
 
 _OF_STEPS = ("agent", "review", "implement", "shell", "gate")
+_INNER = (
+    "reads",
+    "needs",
+    "writes",
+    "timeout",
+    "retry",
+    "budget",
+)  # said on the steps of a flow, not on one that runs it
 _ONLY = {
     "run": ("shell",),
     "phases": ("implement",),
@@ -36,7 +44,8 @@ _ONLY = {
     "repair": ("agent", "implement", "review", "shell"),
     "routes": ("agent", "review", "shell"),
     "foreach": ("agent", "shell"),
-    **dict.fromkeys(("reads", "needs", "writes", "timeout", "retry", "budget"), _OF_STEPS),
+    **dict.fromkeys(_INNER, _OF_STEPS),
+    "reads": (*_OF_STEPS, "install", "session"),
 }
 _KINDS = ("agent", "review", "implement", "shell", "gate", "flow", "install", "session")
 _FOREIGN = {kind: frozenset(word for word, kinds in _ONLY.items() if kind not in kinds) for kind in _KINDS}
@@ -95,7 +104,7 @@ def _refuse_misplaced(entry: Entry, kind: str, bench: Bench) -> None:
         if kind not in kinds:
             message = f"the key {word!r} is for kind {' or '.join(kinds)}, this step is of kind {kind}"
             hint = f"leave it out, or add `kind: {kinds[0]}`"
-            if kind == "flow" and kinds is _OF_STEPS:
+            if kind == "flow" and word in _INNER:
                 message = f"the key {word!r} has no effect on a step that runs a flow"
                 hint = f"say it on the steps of the flow {value.get('flow', '')!r}"
             bench.found.append(entry.problem((word,), message, hint, key=True))

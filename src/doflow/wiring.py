@@ -141,7 +141,8 @@ def _rotated(names: list[str], table: dict[str, tuple[Entry, Step]]) -> list[str
 
 def unmade(flow: Flow) -> list[Problem]:
     """Inputs in the run's folder that no step of the flow makes: somebody must put them there by hand. A warning."""
-    made = {said for step in flow.steps for said in step.makes} | {"input.md", *(path for path, _ in flow.inputs)}
+    made = {said.replace("{step}", step.id) for step in flow.steps for said in step.makes}
+    made |= {"input.md", *(path for path, _ in flow.inputs), *(("prd_snapshot.md",) if flow.in_sessions else ())}
     made |= {findings.file("", step.id).lstrip("/") for step in flow.steps if step.kind == "review"}
     found = []
     for step in flow.steps:

@@ -20,7 +20,7 @@ from doflow.commands import run
 from doflow.errors import UsageError
 from doflow.guards import unbuilt
 from doflow.hooks import machines
-from doflow.model import Flow, Profile, Settings
+from doflow.model import Flow
 
 README = house.TOP / "README.md"
 DOCS = house.TOP / "docs"
@@ -102,7 +102,7 @@ def test_every_flow_on_a_page_loads(block: pages.Block, tmp_path: Path) -> None:
     flow = load.flow_file(path, tmp_path)
 
     assert flow.name == path.stem
-    unbuilt.refuse(flow, Settings())
+    unbuilt.refuse(flow)
 
 
 @pytest.mark.parametrize("block", pages.files(below="doflow.yaml"), ids=lambda block: block.name)
@@ -111,7 +111,6 @@ def test_every_settings_file_on_a_page_loads_and_a_run_would_take_it(block: page
 
     found = settings.load(tmp_path, {})
 
-    unbuilt.refuse(Flow("any"), found)
     assert {profile.use for profile in found.agents} <= set(registry.AGENTS)
 
 
@@ -143,25 +142,12 @@ def test_the_readme_says_of_a_key_that_it_is_not_there_yet_exactly_if_a_run_refu
     path.write_text(f"flow: f\n{UNBUILT[word]}\n")
     flow = load.flow_file(path, tmp_path)
 
-    assert (word in section) is _refused(flow, Settings())
+    assert (word in section) is _refused(flow)
 
 
-@pytest.mark.parametrize(
-    ("word", "found"),
-    [
-        ("`sandbox`", Settings(agents=(Profile("default", "rehearsal", sandbox="bwrap"),))),
-        ("`git.verify`", Settings(verify=True)),
-    ],
-)
-def test_the_readme_says_the_same_of_settings(word: str, found: Settings) -> None:
-    section = README.read_text(encoding="utf-8").partition("## Not in this version")[2].partition("\n## ")[0]
-
-    assert (word in section) is _refused(Flow("any"), found)
-
-
-def _refused(flow: Flow, found: Settings) -> bool:
+def _refused(flow: Flow) -> bool:
     try:
-        unbuilt.refuse(flow, found)
+        unbuilt.refuse(flow)
     except UsageError as error:
         assert error.hint
         return True

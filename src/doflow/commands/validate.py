@@ -166,7 +166,7 @@ def _agents(flow: Flow, chosen: Settings) -> list[Problem]:
             f"agents: {', '.join(known)}; add it below `agents:` in doflow.yaml",
         )
         for step in flow.steps
-        if step.agent and step.agent not in known and step.agent not in registry.KNOWN
+        if step.agent and "{" not in step.agent and step.agent not in known and step.agent not in registry.KNOWN
     ]  # fmt: skip
 
 

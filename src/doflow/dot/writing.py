@@ -72,6 +72,10 @@ def of_flow(flow: Flow, graph: Graph, wish: Wish) -> str:
             page.way(first, names[box.id])
     for arrow in graph.arrows:
         page.way(names[arrow.start], names[arrow.to], arrow.when)
+    for step in flow.steps:
+        for route in step.routes:
+            if not route.then and not route.pause:  # this answer is the end
+                page.way(f"{step.id}.route", last, route.when)
     for box in graph.boxes:
         if box.id not in left and box.shape != "pause":
             page.way(names[box.id], last)
