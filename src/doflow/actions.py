@@ -69,7 +69,8 @@ def of_phase(session: Session, work: Work, step: Step, number: str) -> tuple[Act
 
 def _company(step: Step) -> str:
     """With whom a step may run side by side; '' = with nobody."""
-    if step.writes or step.kind == "review" or (step.kind == "shell" and step.repair > 0):
+    alone = step.repair > 0 or step.writes is not None or step.protect
+    if step.writes or step.kind == "review" or (step.kind == "shell" and alone):
         return ""
     return {"shell": "commands", "agent": "agents"}.get(step.kind, "")
 

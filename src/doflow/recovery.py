@@ -161,9 +161,14 @@ def _pending(world: World, name: str, entry: Mapping[str, Any]) -> None:
         world.book.steps.pop(name.partition(":")[0], None)
 
 
+def _watched(step: Step) -> bool:
+    """A shell step whose files are compared, as `Job.watched` says it."""
+    return step.repair > 0 or step.writes is not None or bool(step.protect)
+
+
 def _scope(world: World, name: str, entry: Mapping[str, Any]) -> Scope | None:
     step = world.step(entry["step"])
-    if step is None or (step.kind not in BY_AGENT and not step.repair):
+    if step is None or (step.kind not in BY_AGENT and not _watched(step)):
         return None
     from doflow.guards.scope import Scope
     from doflow.job import Job
@@ -184,7 +189,7 @@ def _scope(world: World, name: str, entry: Mapping[str, Any]) -> Scope | None:
 def _unwatched(world: World, fence: Fence, name: str, entry: Mapping[str, Any]) -> list[str]:
     """A killed command without a snapshot: its artifacts that are not what they were at its start."""
     step = world.step(entry["step"])
-    if step is None or step.kind in BY_AGENT or step.repair:
+    if step is None or step.kind in BY_AGENT or _watched(step):
         return []
     left = []
     keep = fence.quarantine.about("left behind by a killed step", world.run.name, name)

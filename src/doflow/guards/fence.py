@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 
 from doflow import files, snapshot
-from doflow.guards import ends
+from doflow.guards import ends, leaks
 from doflow.guards.control import Control
 from doflow.guards.scope import Scope
 from doflow.guards.terrain import Terrain
@@ -69,9 +69,11 @@ class Fence:
         stray = tuple(change for change in changes if not self._allowed(change.path))
         if stray:
             self._restore(stray, f"{job.name} wrote where it may not", job)
-            self._taint(*(change.path for change in stray))
+            leaked = tuple(change.path for change in stray if self._leaked(change, job))
+            leaks.tell(self._world, leaked, job.step.id) if leaked else None
+            self._taint(*(change.path for change in stray if change.path not in leaked))
         mine = tuple(change for change in changes if change not in stray and self._open[job.name].allows(change.path))
-        theirs = self._theirs(mine)
+        theirs = self._theirs(mine) if job.paid or job.step.repair else ()
         if theirs:
             self._restore(theirs, f"{job.name} changed your uncommitted work", job)
             ends.work_kept(self._world, job, tuple(change.path for change in theirs))
@@ -158,6 +160,12 @@ class Fence:
 
     def _allowed(self, path: str) -> bool:
         return any(scope.allows(path) for scope in self._window) and not self._terrain.foreign(path)
+
+    def _leaked(self, change: Change, job: Job) -> bool:
+        """Code in the run's folder, from a step that is to build nothing: a warning is enough."""
+        if change.kind != "added" or job.phase or any(scope.protects(change.path) for scope in self._window):
+            return False
+        return leaks.is_leak(self._world, change.path)
 
     def _theirs(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
         """Where a job may write everything: what a person had not committed when it began is not its to change."""

@@ -26,6 +26,8 @@ def run(step: Step, number: str, world: World, fence: Fence) -> Outcome:
         )
     job = Job(step, key, (), step.writes, phase, last=found[0] == len(keyed) - 1, of=len(keyed))
     if job.name not in world.book.returned:
+        if not found[0]:
+            _leaks(job, world)
         paused = _unclean(job, world)
         if paused is not None:
             endings.told(job, world, paused)
@@ -43,6 +45,15 @@ def _mark(job: Job, world: World, status: str) -> None:
         from doflow import statuses
 
         statuses.mark(job.step, world, job.phase.number, status)
+
+
+def _leaks(job: Job, world: World) -> None:
+    """Before the first phase: code that is in the run's folder already was written before its time."""
+    from doflow.guards import leaks
+
+    found = leaks.sweep(world)
+    if found:
+        leaks.tell(world, found, job.step.id)
 
 
 def _unclean(job: Job, world: World) -> Outcome | None:

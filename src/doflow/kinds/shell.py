@@ -20,7 +20,7 @@ def run(step: Step, world: World, fence: Fence) -> Outcome:
 
 def job(step: Step, world: World) -> Job:
     makes = tuple(world.path(said) for said in step.makes)
-    writes = None if step.repair and step.writes is None else tuple(step.writes or ())
+    writes = None if (step.repair or step.protect) and step.writes is None else tuple(step.writes or ())
     return Job(step, world.key(step), makes, writes)
 
 

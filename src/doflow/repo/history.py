@@ -111,6 +111,12 @@ def ignored(git: Git) -> tuple[str, ...]:
     return _mine(git, listed)
 
 
+def untracked(git: Git, folder: str) -> tuple[str, ...]:
+    """Files below a folder (from the top of the work tree) that git neither knows nor ignores."""
+    listed = git.run("ls-files", "-z", "-o", "--exclude-standard", "--", folder)
+    return tuple(sorted(os.fsdecode(name) for name in listed.split(b"\0") if name))
+
+
 def ignoring(git: Git, paths: Sequence[str]) -> frozenset[str]:
     """Those of these paths (from the project's root, not tracked) that a rule of git's ignores."""
     below = _below(git)
