@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support import clis
+from tests.support.model import Model, Say, Shell, Write, play
 from tests.support.project import Project
 
 WORKS = shutil.which("bwrap") and not subprocess.run(
@@ -115,6 +117,7 @@ def test_an_agent_in_the_room_can_do_its_work_and_no_harm(boxed):
 
 
 @needs_bwrap
+@pytest.mark.slow
 def test_a_phase_in_the_room_writes_everything_but_what_is_protected(boxed):
     settle(
         boxed,
@@ -145,6 +148,7 @@ def test_a_phase_in_the_room_writes_everything_but_what_is_protected(boxed):
 
 
 @needs_bwrap
+@pytest.mark.slow
 def test_nothing_of_an_agent_in_the_room_outlives_it(boxed):
     settle(boxed, '{"a daemon": lambda: subprocess.Popen(["setsid", "sleep", "4242"], start_new_session=True)}')
     boxed.commit("Settings")
@@ -169,6 +173,7 @@ def test_without_bubblewrap_nothing_runs(boxed, tmp_path):
     assert boxed.runs() == []
 
 
+@pytest.mark.slow
 def test_where_user_namespaces_are_forbidden_nothing_runs(boxed, tmp_path):
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -190,3 +195,27 @@ def _lines() -> list[bytes]:
         except OSError:
             continue
     return found
+
+
+@needs_bwrap
+@pytest.mark.slow
+@clis.needed("claude")
+def test_claude_code_works_in_the_room_and_can_write_nothing_else(boxed):
+    (boxed.home / ".claude").mkdir()
+    profile = f"{{use: claude, model: sonnet, executable: {clis.executable('claude')}, sandbox: bwrap}}"
+    boxed.write("doflow.yaml", f"agents:\n  default: {profile}\n")
+    boxed.write("tasks.md", "# Tasks\n\n## Phase 1: All\n\n- [ ] [T001] Do it in src/app.py\n")
+    boxed.flow("code", "flow: code\nsteps:\n  build: {kind: implement, phases: /tasks.md, prompt: Build}\n")
+    boxed.commit("Claude Code")
+    boxed.write("harm.sh", "touch .git/hooks/x doflow.yaml ~/.bashrc /etc/evil; rm -rf .git; true\n")
+    boxed.commit("A script that does harm")
+    harm = "sh harm.sh"
+    deeds = (Write(f"{boxed.root}/src/app.py", "NEW = 1\n"), Shell(harm), Say("done"))
+
+    with Model(play(*deeds)) as model:
+        done = boxed.doit("code", "--goal=x", env=clis.variables("claude", model.url, boxed.home), timeout=110)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert boxed.git("show", "HEAD:src/app.py") == "NEW = 1\n"
+    assert (boxed.home / ".bashrc").read_text() == "secret\n"
+    assert not (boxed.root / ".git/hooks/x").exists() and not Path("/etc/evil").exists()

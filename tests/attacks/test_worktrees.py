@@ -23,6 +23,7 @@ def linked(project: Project, tmp_path: Path) -> Project:
     return there
 
 
+@pytest.mark.slow
 def test_in_a_linked_work_tree_an_agent_is_undone_too(linked, project):
     linked.agent("""
         import subprocess
