@@ -45,4 +45,5 @@ class Job:
     @property
     def watched(self) -> bool:
         """Its files are compared before and after: an agent may touch them, or the flow says what a command may."""
-        return self.paid or self.step.repair > 0 or self.step.writes is not None or bool(self.step.protect)
+        asked = self.step.kind == "shell" and (self.step.writes is not None or bool(self.step.protect))
+        return self.paid or self.step.repair > 0 or asked

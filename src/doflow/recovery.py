@@ -162,8 +162,8 @@ def _pending(world: World, name: str, entry: Mapping[str, Any]) -> None:
 
 
 def _watched(step: Step) -> bool:
-    """A shell step whose files are compared, as `Job.watched` says it."""
-    return step.repair > 0 or step.writes is not None or bool(step.protect)
+    """A command whose files are compared, as `Job.watched` says it."""
+    return step.repair > 0 or (step.kind == "shell" and (step.writes is not None or bool(step.protect)))
 
 
 def _scope(world: World, name: str, entry: Mapping[str, Any]) -> Scope | None:
