@@ -8,7 +8,8 @@ from typing import Any
 
 from doflow import accounts, tally
 from doflow.accounts import Call, Forecast
-from doflow.outlook import Line
+from doflow.model import BY_AGENT
+from doflow.outlook import WORK, Line
 from doflow.words import span
 from doflow.world import STATE, World
 
@@ -23,16 +24,14 @@ class Prospect:
     def of(self, line: Line) -> Forecast:
         """`samples` 0 = this step was never counted here."""
         step = self._world.flow.step(line.step)
-        if step is None or not (step.kind in ("agent", "implement", "review") or step.repair):
+        if step is None or not (step.kind in BY_AGENT or step.repair):
             return Forecast()
         return accounts.forecast(self._history().get(line.step, ()), phase=line.role == "phase")
 
     def works(self, line: Line) -> bool:
         """Whether an agent would be called for this line."""
         step = self._world.flow.step(line.step)
-        return step is not None and line.role in ("step", "phase", "phases", "item", "each") and step.kind in (
-            "agent", "implement", "review",
-        )  # fmt: skip
+        return step is not None and line.role in WORK and step.kind in BY_AGENT
 
     def _history(self) -> dict[str, list[Call]]:
         """Every call of this flow's runs, by step; the items of a step are on its account."""

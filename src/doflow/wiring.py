@@ -147,7 +147,7 @@ def unmade(flow: Flow) -> list[Problem]:
     found = []
     for step in flow.steps:
         for said in dict.fromkeys(_needed(step)):
-            if said not in made and not said.startswith("/") and not any(mark in said for mark in "*?[{"):
+            if not said.startswith("/") and not any(mark in said for mark in "*?[{") and not _is_made(said, made):
                 message = f"step {step.id} reads {said}, which no step of {flow.name} makes"
                 near = nearest(said, sorted(made))
                 hint = (
@@ -155,6 +155,14 @@ def unmade(flow: Flow) -> list[Problem]:
                 )
                 found.append(Problem(step.origin.file, step.origin.line, step.origin.column, message, hint))
     return found
+
+
+def _is_made(said: str, made: set[str]) -> bool:
+    """Also by a name with a param in it, which may become any."""
+    import re
+
+    open_ = (re.split(r"\{[^}]*\}", name) for name in made if "{" in name)
+    return said in made or any(re.fullmatch(".+".join(map(re.escape, parts)), said) for parts in open_)
 
 
 def _needed(step: Step) -> Iterator[str]:

@@ -145,6 +145,8 @@ def test_an_input_that_no_step_makes_is_a_warning(work):
         "step a reads plam.md, which no step of odd makes", "step c reads other.yaml, which no step of odd makes",
     ]  # fmt: skip
     assert (told["ok"], told["problems"]) == (True, [])
+    (work.root / "flows/odd.yaml").unlink()
+    assert json.loads(work.doflow("validate", "--json").stdout)["warnings"] == [], "the packaged flows are whole"
 
 
 @pytest.mark.parametrize(
