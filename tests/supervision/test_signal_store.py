@@ -1,0 +1,255 @@
+"""Epic 1, AC-6: the signal protocol: write, read, parse, wait, move to processed; crowds, torn files, wrong words."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from tests.support import house
+
+from doflow import schema
+from doflow.signals import kinds, store, watch
+from doflow.signals.kinds import KINDS, BadSignal, Signal
+from doflow.signals.store import Store
+
+EXAMPLES = {
+    "node_id": "impl_auth", "evidence_path": "/e", "commit_hash": "abc", "question_text": "Which?", "options": ["a"],
+    "violation_type": "direct_edit", "evidence": "Write(a)", "last_output": "…", "duration_seconds": 300,
+    "exit_code": None, "summary": "done", "new_status": "validated", "feedback": "tests fail", "retry_count": 1,
+    "response_text": "a", "reason": "loops", "message": "look at b", "pipeline_id": "auth", "issue": "what now?",
+    "error": "broke", "stack_trace": "",
+}  # fmt: skip
+
+
+def example(kind: str) -> Signal:
+    return Signal(kind, {name: EXAMPLES[name] for name in KINDS[kind][2]})
+
+
+@pytest.fixture
+def signals(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "signals" / "auth"), "auth")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_written_and_read_back_as_it_was(kind: str, signals: Store) -> None:
+    made = signals.write(example(kind))
+
+    (found,) = signals.waiting()
+
+    assert found == made
+    assert (found.source, found.target) == KINDS[kind][:2]
+    assert (found.pipeline, found.payload) == ("auth", example(kind).payload)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_schema_of_a_kind_wants_exactly_its_payload(kind: str) -> None:
+    """R2.56 to R2.69."""
+    rules = schema.read("signal")["$defs"][kind]["properties"]
+
+    assert tuple(rules["payload"]["required"]) == tuple(rules["payload"]["properties"]) == KINDS[kind][2]
+    assert (rules["source"]["const"], rules["target"]["const"]) == KINDS[kind][:2]
+
+
+def test_there_are_fourteen_kinds_in_three_directions() -> None:
+    """R2.70: six to the guardian, five to the runner, three to the terminal."""
+    assert Counter(ways[:2] for ways in KINDS.values()) == {
+        ("runner", "guardian"): 6, ("guardian", "runner"): 5, ("guardian", "terminal"): 3,
+    }  # fmt: skip
+
+
+def test_a_signal_file_fits_the_schema_and_is_named_for_what_it_says(signals: Store) -> None:
+    """R2.54, R2.55."""
+    made = signals.write(example("NEEDS_REVIEW"))
+
+    value = json.loads(Path(made.path).read_text())
+    Draft202012Validator(json.loads((house.TOP / "schemas" / "signal.schema.json").read_text())).validate(value)
+    stamp = value["timestamp"][:19].replace("-", "").replace(":", "") + "Z"
+    assert os.path.basename(made.path).startswith(f"{stamp}-runner-guardian-NEEDS_REVIEW-")
+
+
+@pytest.mark.parametrize(
+    ("signal", "words"),
+    [
+        (Signal("NEEDS_COFFEE", {}), "there is no signal 'NEEDS_COFFEE'"),
+        (Signal("NEEDS_REVIEW", {"node_id": "a"}), "'evidence_path' is missing"),
+        (Signal("GUIDANCE", {"node_id": "a", "message": "x", "more": 1}), "unknown key 'more'"),
+        (Signal("GUIDANCE", {"node_id": "", "message": "x"}), "node_id"),
+        (Signal("GUIDANCE", {"node_id": "a", "message": "x"}, source="runner"), "goes from guardian to runner"),
+    ],
+)
+def test_a_wrong_signal_is_refused_with_words_and_nothing_is_written(
+    signal: Signal, words: str, signals: Store
+) -> None:
+    with pytest.raises(BadSignal, match=words):
+        signals.write(signal)
+
+    assert list(signals.waiting()) == []
+
+
+def test_what_was_acted_on_goes_to_processed_and_comes_only_once(signals: Store) -> None:
+    made = signals.write(example("NODE_COMPLETE"))
+
+    assert signals.consume(made)
+    assert not signals.consume(made)
+    assert list(signals.waiting()) == []
+    assert (Path(signals.folder) / "processed" / os.path.basename(made.path)).exists()
+    assert [signal.kind for signal in signals.history()] == ["NODE_COMPLETE"]
+
+
+def test_signals_come_oldest_first_whatever_their_kind(signals: Store) -> None:
+    sent = [signals.write(example(kind)).unique for kind in reversed(KINDS) for _ in range(2)]
+
+    assert [signal.unique for signal in signals.waiting()] == sent
+
+
+def test_a_torn_signal_blocks_nobody_and_is_put_aside(signals: Store) -> None:
+    signals.prepare()
+    torn = Path(signals.folder) / "20200101T000000Z-runner-guardian-NEEDS_REVIEW.json"
+    torn.write_text('{"source": "runner", "tar')
+    foreign = Path(signals.folder) / "notes.json"
+    foreign.write_text("[]")
+    good = signals.write(example("NEEDS_REVIEW"))
+
+    assert list(signals.waiting(target="guardian")) == [good], "at once, while the torn one may still be written"
+    assert torn.exists()
+    for path in (torn, foreign):
+        os.utime(path, (time.time() - 60, time.time() - 60))
+    assert list(signals.waiting(target="guardian")) == [good]
+    aside = {path.name for path in (Path(signals.folder) / "quarantine").iterdir()}
+    assert aside == {torn.name, f"{torn.name}.why", foreign.name, f"{foreign.name}.why"}
+
+
+def test_a_slow_writer_that_is_not_ours_is_waited_for(signals: Store) -> None:
+    """R2.74."""
+    signals.prepare()
+    path = Path(signals.folder) / "20260224T120000Z-runner-guardian-NEEDS_REVIEW.json"
+    whole = json.dumps(kinds.plain(Signal("NEEDS_REVIEW", example("NEEDS_REVIEW").payload, "", "runner", "guardian")))
+    whole = whole.replace('"timestamp": ""', '"timestamp": "2026-02-24T12:00:00Z"')
+    path.write_text(whole[:30])
+    assert list(signals.waiting()) == []
+
+    path.write_text(whole)
+
+    assert [signal.kind for signal in signals.waiting()] == ["NEEDS_REVIEW"]
+
+
+def test_an_answer_is_given_only_once(signals: Store) -> None:
+    asked = signals.write(example("NEEDS_INPUT"))
+    answer = Signal("INPUT_RESPONSE", {"node_id": "impl_auth", "response_text": "a"}, reply=asked.token)
+
+    first = signals.once(answer)
+    assert first is not None
+    assert signals.once(answer) is None
+    signals.consume(first)
+    assert signals.once(answer) is None, "not even when the first was processed long ago"
+    assert signals.replied(asked.token, "INPUT_RESPONSE")
+    assert signals.replied("somebody else") == ""
+
+
+def test_what_one_acts_on_nobody_else_takes_and_a_dead_holder_lets_go(signals: Store) -> None:
+    made = signals.write(example("NEEDS_REVIEW"))
+
+    with signals.claimed(made) as mine, signals.claimed(made) as other:
+        assert (mine, other) == (True, False)
+    with signals.claimed(made) as again:
+        assert again
+        signals.consume(made)
+    with signals.claimed(made) as late:
+        assert not late
+
+
+def test_old_signals_are_removed_and_young_ones_kept(signals: Store) -> None:
+    """R2.76."""
+    old, young = signals.write(example("GUIDANCE")), signals.write(example("GUIDANCE"))
+    for signal in (old, young):
+        signals.consume(signal)
+    os.utime(Path(signals.folder) / "processed" / os.path.basename(old.path), (1, 1))
+
+    assert signals.clean(7) == 1
+    assert [signal.unique for signal in signals.history()] == [young.unique]
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_a_sleeper_is_woken_by_a_signal(kernel: bool, signals: Store) -> None:
+    """R2.71, R2.92: within 100 ms where the kernel tells, within a glance elsewhere."""
+    signals.prepare()
+    sent: list[float] = []
+
+    def write() -> None:
+        time.sleep(0.3)
+        signals.write(example("NEEDS_REVIEW"))
+        sent.append(time.monotonic())
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    found = watch.until(lambda: next(signals.waiting(), None), [signals.folder], 20, kernel)
+    woken = time.monotonic()
+    writer.join()
+
+    assert found is not None
+    assert woken - sent[0] < (0.1 if kernel and sys.platform.startswith("linux") else 0.6)
+
+
+def test_without_a_signal_the_wait_ends_and_finds_nothing(signals: Store) -> None:
+    signals.prepare()
+    begun = time.monotonic()
+
+    assert watch.until(lambda: next(signals.waiting(), None), [signals.folder], 0.3) is None
+    assert 0.3 <= time.monotonic() - begun < 2
+
+
+WRITER = """
+import sys, time
+from doflow.signals.kinds import Signal
+from doflow.signals.store import Store
+store = Store(sys.argv[1], "auth")
+me, start = sys.argv[2], float(sys.argv[3])
+time.sleep(max(0.0, start - time.time()))
+for number in range(50):
+    store.write(Signal("GUIDANCE", {"node_id": me, "message": str(number)}))
+"""
+READER = """
+import sys, time
+from doflow.signals.store import Store
+from doflow.signals import watch
+store = Store(sys.argv[1], "auth")
+def take():
+    found = []
+    for signal in store.waiting(target="runner"):
+        if signal.payload["message"] == "end":
+            return found + ["end"]
+        with store.claimed(signal) as mine:
+            if mine:
+                print(signal.node, signal.payload["message"], flush=True)
+                store.consume(signal)
+                found.append("x")
+    return found or None
+while "end" not in (watch.until(take, [store.folder], 60) or ["end"]):
+    pass
+"""
+
+
+def test_a_thousand_signals_of_twenty_writers_at_once_none_is_lost_and_none_comes_twice(signals: Store) -> None:
+    signals.prepare()
+    start = str(time.time() + 3)
+    readers = [
+        subprocess.Popen((sys.executable, "-c", READER, signals.folder), stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    writers = [
+        subprocess.Popen((sys.executable, "-c", WRITER, signals.folder, f"w{number}", start)) for number in range(20)
+    ]
+    assert [writer.wait(timeout=60) for writer in writers] == [0] * 20
+    signals.write(Signal("GUIDANCE", {"node_id": "all", "message": "end"}))
+    taken = [line for reader in readers for line in reader.communicate(timeout=60)[0].splitlines()]
+
+    assert Counter(taken) == Counter(f"w{writer} {number}" for writer in range(20) for number in range(50))
+    assert len([name for name in os.listdir(os.path.join(signals.folder, store.PROCESSED))]) == 1000
