@@ -34,6 +34,9 @@ VERBS = {
     "hook": "what those hooks call; it reads the agent's question on standard input",
     "machine": "the order of sub-agents: status, history, complete, reset, restore, show, metrics, check",
     "quarantine": "what was moved out of the way: list, show, restore",
+    "guardian": "run pipelines under supervision; the guardian's tools",
+    "runner": "watch one orchestrator in tmux; the runner's tools",
+    "signal": "what the layers of a pipeline told each other; answer a question",
     "clean": "remove state that is not needed any more",
 }
 ERROR, INTERRUPTED = 1, 130
@@ -51,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         _let_go()
         return ERROR
     except Exception as error:
-        return _failed(error, "--json" in words)
+        return _failed(error, "--json" in words, _tool(words))
 
 
 def _verb(words: list[str]) -> int:
@@ -131,7 +134,14 @@ def _parser(verb: str, module: ModuleType) -> ArgumentParser:
     )
 
 
-def _failed(error: Exception, as_json: bool) -> int:
+def _tool(words: list[str]) -> bool:
+    """The tools of the guardian and the runner answer with one JSON object on standard output, whatever happens."""
+    if not words or words[0] not in ("guardian", "runner"):
+        return False
+    return len(words) < 2 or words[1] not in ("run", "launch")
+
+
+def _failed(error: Exception, as_json: bool, tool: bool = False) -> int:
     """Our own errors and the disk's as words; anything else is a bug and shows itself whole."""
     from doflow.errors import DoflowError
 
@@ -140,7 +150,11 @@ def _failed(error: Exception, as_json: bool) -> int:
         error = DoflowError(f"{name}{error.strerror or error}", "look at the file or the disk, then try again")
     if not isinstance(error, DoflowError):
         raise error
-    if as_json:
+    if tool:
+        from doflow.commands import say_json
+
+        say_json({"status": "error", "message": error.message, "hint": error.hint})
+    elif as_json:
         import json
 
         words: dict[str, object] = {"event": "error", "message": error.message, "hint": error.hint}

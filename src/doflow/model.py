@@ -252,6 +252,22 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class Supervision:
+    """How pipelines are supervised. `answers`: (what a question holds, what is answered)."""
+
+    signals: str = ".claude/attractor/signals"
+    parallel: int = 3
+    retries: int = 3
+    stuck: float = 300.0
+    validate: tuple[str, ...] = ()
+    reviewer: str = ""
+    judge: str = ""
+    answers: tuple[tuple[str, str], ...] = ()
+    style: str = "orchestrator"
+    keep_days: int = 14
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """doflow.yaml with every default filled in; `origins` says where each value came from."""
 
@@ -278,6 +294,7 @@ class Settings:
     verify: bool = False
     pipelines: tuple[tuple[str, str], ...] = ()
     layout: str = "specs"
+    supervision: Supervision = Supervision()
     origins: tuple[tuple[str, str, str], ...] = ()
 
     def profile(self, name: str) -> Profile | None:

@@ -35,6 +35,18 @@ DEFAULTS: dict[str, Any] = {
     "git": {"branch": "new", "commit_artifacts": True, "verify": False},
     "pipelines": {},
     "layout": "specs",
+    "supervision": {
+        "signals": ".claude/attractor/signals",
+        "parallel": 3,
+        "retries": 3,
+        "stuck": "5m",
+        "validate": [],
+        "reviewer": "",
+        "judge": "",
+        "answers": {},
+        "style": "orchestrator",
+        "keep_days": 14,
+    },
 }
 
 

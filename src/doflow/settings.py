@@ -12,7 +12,7 @@ from typing import Any
 
 from doflow import notation, schema, strict
 from doflow.errors import FlowError, Problem
-from doflow.model import Budget, Profile, Retry, Settings, Timeout
+from doflow.model import Budget, Profile, Retry, Settings, Supervision, Timeout
 from doflow.overlay import FILE, PREFIX, Book, Keys, from_environment, from_flag
 from doflow.strict import Doc, nearest
 
@@ -79,6 +79,11 @@ def _senseless(book: Book) -> Iterator[Problem]:
             )
     if book.value["pipelines"]:
         yield from _bad_pipelines(book)
+    for word in ("reviewer", "judge"):
+        name = book.value["supervision"][word]
+        if name and name not in agents:
+            hint = nearest(name, list(agents)) or f"agents: {', '.join(agents)}"
+            yield book.problem(("supervision", word), f"there is no agent {name!r}", hint)
     for glob in _listed(book.value["protect"]):
         try:
             notation.pattern(glob)
@@ -159,8 +164,17 @@ def _settings(book: Book) -> Settings:
         verify=git["verify"],
         pipelines=tuple(value["pipelines"].items()),
         layout=value["layout"],
+        supervision=_supervision(value["supervision"]),
         origins=tuple((".".join(path), _shown(leaf), book.said(path)) for path, leaf in _leaves(value)),
     )
+
+
+def _supervision(said: Mapping[str, Any]) -> Supervision:
+    return Supervision(
+        said["signals"], int(said["parallel"]), int(said["retries"]), notation.seconds(said["stuck"]),
+        tuple(said["validate"]), said["reviewer"], said["judge"], tuple(said["answers"].items()), said["style"],
+        int(said["keep_days"]),
+    )  # fmt: skip
 
 
 def _profile(name: str, said: Mapping[str, Any]) -> Profile:

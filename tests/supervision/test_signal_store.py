@@ -252,4 +252,4 @@ def test_a_thousand_signals_of_twenty_writers_at_once_none_is_lost_and_none_come
     taken = [line for reader in readers for line in reader.communicate(timeout=60)[0].splitlines()]
 
     assert Counter(taken) == Counter(f"w{writer} {number}" for writer in range(20) for number in range(50))
-    assert len([name for name in os.listdir(os.path.join(signals.folder, store.PROCESSED))]) == 1000
+    assert len(os.listdir(os.path.join(signals.folder, store.PROCESSED))) == 1000

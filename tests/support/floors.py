@@ -7,7 +7,7 @@ import re
 from tests.support import house
 
 PAGE = house.TOP / "docs" / "house.md"
-FAMILIES = {"repo", "agents", "checks", "kinds", "commands"}  # on one floor together
+FAMILIES = {"repo", "agents", "checks", "kinds", "commands", "signals", "panes", "supervise"}  # on one floor together
 LANDMARKS = {  # a room that a floor is known by
     "errors": "words and values: they know nothing of the rest",
     "model": "small rules over those values",

@@ -41,6 +41,9 @@ class Store:
         try:
             for part in ("", PROCESSED, QUARANTINE, ANSWERS):
                 os.makedirs(os.path.join(self.folder, part), exist_ok=True)
+            ignore = os.path.join(self.folder, ".gitignore")
+            if not os.path.exists(ignore):
+                files.write(ignore, b"*\n", sync=False)  # what layers say is nothing to commit
         except OSError as error:
             raise files.broke("make the folder of signals", self.folder, error) from error
         if not os.access(self.folder, os.W_OK | os.X_OK):

@@ -1,0 +1,8 @@
+"""`python -m doflow`: the same as `doflow`."""
+
+import sys
+
+from doflow.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

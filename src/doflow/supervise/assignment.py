@@ -1,0 +1,122 @@
+"""What a runner is told to get done, and the words that the orchestrator gets for it. From a node's attributes alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from doflow.dot.model import Node, Pipeline
+from doflow.light import dataclass, field, replace
+from doflow.model import Settings
+from doflow.panes import screen
+
+#: what the orchestrator is told of a node, in this order
+TOLD = {
+    "prd_ref": "PRD", "prd_section": "Section of the PRD", "solution_design": "Solution design",
+    "acceptance": "Acceptance criteria", "target_dir": "Work in the folder", "bead_id": "Bead",
+    "worker_type": "Let this kind of worker do it", "promise_ac": "Promised criterion",
+}  # fmt: skip
+#: of the drawing, or for us
+_OURS = frozenset({
+    "label", "shape", "status", "style", "fillcolor", "color", "fontcolor", "fontname", "fontsize", "handler", "pos",
+    "width", "height", "penwidth", "tooltip", "retry_count", "max_retries", "validate", "reviewer", "judge", "agent",
+    "model", "forbid", "output_style", "worktree", "stuck", "command", "xlabel", "margin", "peripheries",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One attempt at one node. `fresh` = in a new session; else a living one is only told the feedback."""
+
+    node: str
+    pipeline: str
+    label: str = ""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    agent: str = "default"
+    model: str = ""
+    cwd: str = ""
+    style: str = ""
+    forbid: tuple[str, ...] = ()
+    stuck: float = 300.0
+    judge: str = ""
+    attempt: int = 1
+    feedback: str = ""
+    fresh: bool = True
+
+
+def of_node(node: Node, pipeline: Pipeline, name: str, root: str, settings: Settings) -> Assignment:
+    """The assignment that a node's attributes make; the graph's `prd_ref` counts for a node without one."""
+    told = {key: value for key, value in node.attributes if value}
+    told.setdefault("prd_ref", pipeline.get("prd_ref"))
+    place = told.get("worktree") or told.get("target_dir", "")
+    forbid = [word.strip() for word in told.get("forbid", "").split(",") if word.strip()]
+    return Assignment(
+        node.id, name, node.label, told, agent_of(node, settings), told.get("model", ""),
+        os.path.normpath(os.path.join(root, place)), told.get("output_style", settings.supervision.style),
+        tuple(forbid), _seconds(told.get("stuck", ""), settings.supervision.stuck),
+        told.get("judge", settings.supervision.judge),
+    )  # fmt: skip
+
+
+def agent_of(node: Node, settings: Settings) -> str:
+    """Who does a node: as it says, else as `route_agents` says for its id or its kind of worker, else `default`."""
+    if node.get("agent"):
+        return node.get("agent")
+    for key in (node.id, node.get("worker_type")):
+        for prefix, name in settings.route_agents:
+            if key and key.startswith(prefix):
+                return name
+    return "default"
+
+
+def prompt(assignment: Assignment, tells: bool) -> str:
+    """The words of the orchestrator. `tells` = its program says itself when a turn is over."""
+    told = assignment.attributes
+    lines = [
+        f"You are the orchestrator of the node {assignment.node} of the pipeline {assignment.pipeline or '(none)'}."
+    ]
+    if assignment.label and assignment.label != assignment.node:
+        lines.append(f"What it is for: {assignment.label}")
+    lines += ["", "Get this node done, and nothing else:", ""]
+    lines += [f"- {words}: {told[name]}" for name, words in TOLD.items() if told.get(name)]
+    lines += [f"- {name}: {value}" for name, value in told.items() if value and name not in TOLD and name not in _OURS]
+    if assignment.forbid:
+        names = ", ".join(assignment.forbid)
+        lines += ["", f"Do not use these tools yourself: {names}. Let workers (sub-agents) do that work."]
+    lines += [
+        "",
+        "Read what is named above first. Run the tests that matter. Commit your work when it is done.",
+        "If you need a decision, ask for it and wait. When all is done, say in one paragraph what you did.",
+    ]
+    if not tells:
+        word, _, end = screen.DONE.partition(": ")
+        lines.append(f"After that write one line that holds the word {word}, a colon, a blank and the word {end}.")
+    if assignment.feedback:
+        lines += [
+            "",
+            f"This is attempt {assignment.attempt}. What was wrong with the one before:",
+            "",
+            assignment.feedback,
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def plain(assignment: Assignment) -> dict[str, Any]:
+    names: tuple[str, ...] = assignment.__light__  # type: ignore[attr-defined]
+    found = {name: getattr(assignment, name) for name in names}
+    return found | {"attributes": dict(assignment.attributes), "forbid": list(assignment.forbid)}
+
+
+def parsed(value: Mapping[str, Any]) -> Assignment:
+    known = {name: value[name] for name in plain(Assignment("", "")) if name in value}
+    return replace(Assignment(**known), forbid=tuple(known.get("forbid", ())))
+
+
+def _seconds(text: str, default: float) -> float:
+    from doflow import notation
+
+    try:
+        return notation.seconds(text) if text else default
+    except notation.Bad:
+        return default

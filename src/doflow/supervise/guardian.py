@@ -1,0 +1,208 @@
+"""The headless guardian of one pipeline: gives ready nodes to runners, sleeps until a signal comes, validates, moves nodes.
+
+It decides by rules. What it knows is on the disk before it acts on it: killed at any point, the next one goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from doflow.dot import graph, moves
+from doflow.dot.model import (
+    ACTIVE,
+    CODERGEN,
+    CONDITION,
+    FAILED,
+    GATE,
+    PENDING,
+    TERMINAL,
+    TOOL,
+    VALIDATED,
+    Node,
+    Pipeline,
+)
+from doflow.errors import DoflowError, UsageError
+from doflow.signals import store
+from doflow.signals.watch import Watch
+from doflow.supervise import crew, decisions, validation
+from doflow.supervise import place as places
+from doflow.supervise.place import Place
+from doflow.supervise.shift import Say, Shift
+
+DONE, FAILURE, PAUSED = 0, 1, 2
+
+
+def run(place: Place, environ: Mapping[str, str], say: Say, wait: bool = True, check: float = 2.0) -> int:
+    """Run the pipeline to its end; 0 = every node is validated, 1 = some failed, 2 = only a person can go on (`wait` off)."""
+    if not place.dot:
+        raise UsageError(f"there is no pipeline {place.pipeline!r}", "name its file: doflow guardian run NAME.dot")
+    with places.held(os.path.join(place.folder, "guardian.lock"), f"a guardian works on {place.pipeline}"):
+        places.begin(place)
+        place.store.clean(place.settings.supervision.keep_days)
+        shift = Shift(place, environ, say)
+        place.note("guardian", "guardian_started", pid=os.getpid(), dot=place.dot)
+        try:
+            validation.refuse(shift.pipeline(), place)
+            return _work(shift, wait, check)
+        except Exception as error:
+            _report(shift, error)
+            raise
+        finally:
+            place.note("guardian", "guardian_ended", pid=os.getpid())
+            shift.close()
+
+
+def _work(shift: Shift, wait: bool, check: float) -> int:
+    os.makedirs(shift.results, exist_ok=True)
+    folders = (shift.place.store.folder, os.path.join(shift.place.store.folder, store.ANSWERS), shift.results)
+    with Watch(folders) as watch:
+        while True:
+            before = shift.pipeline().text
+            for signal in shift.place.store.waiting(target="guardian"):
+                if decisions.heed(shift, signal):
+                    shift.place.store.consume(signal)
+            _advance(shift)
+            pipeline = shift.pipeline()
+            crew.keep(shift, pipeline)
+            code = _over(shift, pipeline)
+            if code is not None:
+                return code
+            if pipeline.text == before:
+                if not wait and _only_a_person(shift, pipeline):
+                    return PAUSED
+                watch.sleep(check)
+
+
+def _advance(shift: Shift) -> None:
+    """Begin what is ready, go on with gates, tools and diamonds; until nothing moves by itself."""
+    moved = True
+    while moved:
+        pipeline = shift.pipeline()
+        moved = False
+        for node in pipeline.nodes:
+            if node.status == ACTIVE and node.handler in (GATE, TOOL, CONDITION):
+                moved |= _judge(shift, node)
+            elif node.handler == CONDITION and node.status == FAILED:
+                moved |= _send_back(shift, pipeline, node)
+        if not moved:
+            free = shift.place.settings.supervision.parallel - len(crew.working(pipeline))
+            for node in graph.ready(pipeline):
+                if node.handler == CODERGEN and free <= 0:
+                    continue
+                free -= node.handler == CODERGEN
+                _begin(shift, node)
+                moved = True
+
+
+def _begin(shift: Shift, node: Node) -> None:
+    """A new attempt at a pending node. What needs no work (start, exit, forks and joins) is through at once."""
+    record = shift.record(node.id)
+    shift.keep(node.id, attempt=int(record["attempt"]) + 1, base=int(record["attempt"]), fresh=True)
+    shift.move(node.id, ACTIVE)
+    if node.handler not in (CODERGEN, GATE, TOOL, CONDITION):
+        shift.move(node.id, VALIDATED)
+
+
+def _judge(shift: Shift, node: Node) -> bool:
+    """A gate, a tool or a diamond: its verdict is its status."""
+    found = validation.verdict(shift, node, int(shift.record(node.id)["attempt"]))
+    if found is None:
+        return False
+    text = str(found.get("text", ""))
+    shift.keep(node.id, feedback=text)
+    shift.move(
+        node.id, VALIDATED if found["passed"] else FAILED, f"by {found.get('by', '')}" if found["passed"] else text
+    )
+    return True
+
+
+def _send_back(shift: Shift, pipeline: Pipeline, diamond: Node) -> bool:
+    """A failed diamond with a retry edge: the work between is done again, and hears why."""
+    names = graph.body(pipeline, diamond.id)
+    if not names or graph.retries(diamond) >= graph.max_retries(pipeline, diamond):
+        return False
+    why = str(shift.record(diamond.id)["feedback"])
+    for name in names:
+        if name != diamond.id:
+            shift.keep(name, feedback=why)
+    moves.requeue(shift.place.dot, diamond.id, by="guardian", note=why[:300])
+    shift.place.note("guardian", "requeued", node=diamond.id, nodes=list(names))
+    shift.say(f"{diamond.id}: sent back: {', '.join(names)}")
+    return True
+
+
+def _over(shift: Shift, pipeline: Pipeline) -> int | None:
+    """The exit code, if the pipeline has come to its end; a person may send a failed node on."""
+    if _open(pipeline) and not _blocked(shift, pipeline):
+        return None
+    if not crew.closed(shift, pipeline):
+        return None
+    counts = {status: [node.id for node in pipeline.nodes if node.status == status] for status in (VALIDATED, FAILED)}
+    bad = [node.id for node in pipeline.nodes if node.status == FAILED and not _taken(pipeline, node)]
+    left = _open(pipeline)
+    summary = f"{len(counts[VALIDATED])} of {len(pipeline.nodes)} nodes validated"
+    summary += f"; failed: {', '.join(bad)}" if bad else ""
+    summary += f"; not reached: {', '.join(left)}" if left else ""
+    shift.tell("PIPELINE_COMPLETE", f"complete.{moves.digest(pipeline.text)}", summary=summary)
+    shift.place.note("guardian", "pipeline_complete", summary=summary)
+    shift.say(f"{shift.place.pipeline}: complete: {summary}")
+    return FAILURE if bad or left else DONE
+
+
+def _open(pipeline: Pipeline) -> list[str]:
+    """The nodes that are still to come to an end."""
+    skipped = set(graph.skipped(pipeline))
+    sent = {node.id for node in pipeline.nodes if graph.retries(node)}
+    idle = {name for name, senders in graph.order(pipeline).repairs.items() if not sent & set(senders)}
+    return [node.id for node in pipeline.nodes if node.status not in TERMINAL and node.id not in skipped | idle]
+
+
+def _blocked(shift: Shift, pipeline: Pipeline) -> bool:
+    """Nothing goes on behind failed nodes, and the person said to stop. `retry` sends them on instead."""
+    pending = [node for node in pipeline.nodes if node.id in _open(pipeline)]
+    failed = [node for node in pipeline.nodes if node.status == FAILED and not _taken(pipeline, node)]
+    if not failed or any(node.status != PENDING for node in pending) or graph.ready(pipeline):
+        return False
+    stop = False
+    for node in failed:
+        record = shift.record(node.id)
+        issue = f"{node.id} has failed after attempt {record['attempt']}: {str(record['feedback'])[:800]}"
+        said = shift.ask(f"failed.{node.id}.{record['attempt']}", node.id, issue, ("retry", "stop"))
+        if said is not None and said.strip().casefold().startswith(("retry", "1", "again")):
+            _revive(shift, node, said)
+            return False
+        stop |= said is not None
+    return stop
+
+
+def _revive(shift: Shift, node: Node, said: str) -> None:
+    record = shift.record(node.id)
+    attempt = int(record["attempt"])
+    note = said.partition(":")[2].strip() or str(record["feedback"])
+    shift.keep(node.id, attempt=attempt + 1, base=attempt, feedback=note, fresh=True)
+    shift.move(node.id, ACTIVE, "a person said: retry")
+
+
+def _taken(pipeline: Pipeline, node: Node) -> bool:
+    """A diamond that failed and whose fail edge leads on has done its work."""
+    onward = [edge for edge in pipeline.out_of(node.id) if edge.condition == "fail"]
+    return node.handler == CONDITION and bool(onward) and not graph.body(pipeline, node.id)
+
+
+def _only_a_person(shift: Shift, pipeline: Pipeline) -> bool:
+    busy = {node.id for node in pipeline.nodes if node.status not in (*TERMINAL, PENDING)}
+    return bool(shift.asked) and not shift.busy() and busy <= set(shift.asked.values())
+
+
+def _report(shift: Shift, error: Exception) -> None:
+    """Layer 0 hears of what we cannot go on from."""
+    import traceback
+
+    trace = "" if isinstance(error, DoflowError) else "".join(traceback.format_exception(error))
+    words = str(error) or type(error).__name__
+    shift.place.note("guardian", "guardian_error", error=words)
+    try:
+        shift.tell("GUARDIAN_ERROR", f"error.{os.getpid()}", error=words, stack_trace=trace)
+    except (DoflowError, OSError):
+        pass  # the exit code and standard error say it too

@@ -1,0 +1,89 @@
+"""What a runner does with each thing the guardian says: type it, choose it, end the session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from doflow.panes import screen, seat
+from doflow.panes.seat import Seat
+from doflow.signals.kinds import Signal
+from doflow.supervise import orchestrator
+from doflow.supervise.assignment import Assignment
+from doflow.supervise.place import Place
+
+_FREE = ("type something", "other", "something else", "no, and tell")
+
+
+class Runner(Protocol):
+    """What is needed of a runner here."""
+
+    place: Place
+    node: str
+    work: Assignment
+    seat: Seat
+    memory: dict[str, Any]
+    since: float
+
+    def send(self, kind: str, payload: Mapping[str, Any], token: str) -> str: ...
+
+    def feed_back(self, text: str, attempt: int) -> None: ...
+
+    def needs_input(self, question: str, options: tuple[str, ...], turn: str = "", shown: str = "") -> None: ...
+
+    def answered(self) -> None: ...
+
+
+def heed(runner: Runner, signal: Signal) -> bool:
+    """Do it; True = the runner's work is over."""
+    payload = signal.payload
+    if signal.kind == "VALIDATION_PASSED":
+        return _passed(runner)
+    if signal.kind == "KILL_ORCHESTRATOR":
+        runner.seat.end()
+        return True
+    if signal.kind == "VALIDATION_FAILED":
+        runner.feed_back(payload["feedback"], runner.work.attempt + 1)
+    elif signal.kind == "INPUT_RESPONSE":
+        if not signal.reply or signal.reply in runner.memory.get("waiting", ""):
+            _respond(runner, payload["response_text"])
+    elif runner.seat.state() == seat.RUNNING:  # GUIDANCE
+        runner.place.tmux.type(runner.seat.session, payload["message"])
+        runner.since = time.monotonic()
+    return False
+
+
+def _passed(runner: Runner) -> bool:
+    """The node is done: say so, let the orchestrator go."""
+    turns = runner.seat.events("Stop")
+    summary = str(turns[-1][1].get("last_assistant_message", "")) if turns else ""
+    payload = {
+        "node_id": runner.node, "commit_hash": orchestrator.head(runner.work.cwd),
+        "summary": summary[-2000:] or f"{runner.node} is validated",
+    }  # fmt: skip
+    runner.send("NODE_COMPLETE", payload, f"complete.{runner.node}.{runner.work.attempt}")
+    runner.seat.end()
+    return True
+
+
+def _respond(runner: Runner, text: str) -> None:
+    """An option is chosen by its number, anything else is typed. What fits no option is asked for again, never guessed."""
+    session = runner.seat.session
+    if runner.seat.state() != seat.RUNNING:
+        return
+    sight = screen.look(runner.seat.screen(60))
+    number = screen.choice(text, sight.options)
+    free = next((place for place, said in enumerate(sight.options, 1) if said.casefold().startswith(_FREE)), 0)
+    if not sight.menu:
+        runner.place.tmux.type(session, text)
+    elif number or free:
+        runner.place.tmux.press(session, str(number or free))
+        time.sleep(0.7)
+        if not number:
+            runner.place.tmux.type(session, text)
+        elif screen.look(runner.seat.screen(60)).question == sight.question:
+            runner.place.tmux.press(session, "Enter")
+    runner.answered()
+    if sight.menu and not number and not free:
+        runner.needs_input(f"{text!r} is none of the options. {sight.question}", sight.options, shown=sight.question)
