@@ -134,6 +134,7 @@ def _send_back(shift: Shift, pipeline: Pipeline, diamond: Node) -> bool:
 
 def _over(shift: Shift, pipeline: Pipeline) -> int | None:
     """The exit code, if the pipeline has come to its end; a person may send a failed node on."""
+    _refuse_deadlock(pipeline)
     if _open(pipeline) and not _blocked(shift, pipeline):
         return None
     if not crew.closed(shift, pipeline):
@@ -148,6 +149,15 @@ def _over(shift: Shift, pipeline: Pipeline) -> int | None:
     shift.place.note("guardian", "pipeline_complete", summary=summary)
     shift.say(f"{shift.place.pipeline}: complete: {summary}")
     return FAILURE if bad or left else DONE
+
+
+def _refuse_deadlock(pipeline: Pipeline) -> None:
+    """Nodes that wait for each other would wait for ever."""
+    left = _open(pipeline)
+    moving = any(node.status not in (*TERMINAL, PENDING) for node in pipeline.nodes) or graph.ready(pipeline)
+    if left and not moving and not any(node.status == FAILED for node in pipeline.nodes):
+        waits = "; ".join(f"{name} waits for {', '.join(graph.dependencies(pipeline, name))}" for name in left)
+        raise DoflowError(f"{pipeline.path}: nothing can go on: {waits}", f"doflow validate {pipeline.path}")
 
 
 def _open(pipeline: Pipeline) -> list[str]:
