@@ -18,6 +18,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -150,4 +151,36 @@ def sites(tmp_path: Path) -> Iterator[Any]:
         site.close()
 
 
-__all__ = ["PROGRAMS", "Site", "eventually", "left_over", "needs_tmux", "sites"]
+FLOW_OF_SIGNALS = ["NEEDS_REVIEW", "VALIDATION_PASSED", "NODE_COMPLETE", "PIPELINE_COMPLETE"]
+
+
+def gated(here: Site, **more: str) -> None:
+    validate = "grep -qx 'Hello, guardian.' hello.txt || { echo hello.txt is not right; exit 1; }"
+    here.pipeline(
+        "p", here.node("impl_hello", acceptance="hello.txt holds: Hello, guardian.", **{"validate": validate, **more}),
+        here.node("gate", "wait.human", gate="technical", validate="test -s hello.txt"),
+    )  # fmt: skip
+
+
+def proven(here: Site, code: int, said: str) -> None:
+    """AC-2 to AC-7, from what is on the disk."""
+    assert code == 0, (said, here.diary("p"))
+    diary = here.diary("p")
+    layers = [(entry["layer"], entry["event"]) for entry in diary]
+    spawned = [layers.index(one) for one in (("guardian", "runner_spawned"), ("runner", "orchestrator_spawned"))]
+    assert spawned == sorted(spawned), "AC-2: the guardian spawned a runner, the runner an orchestrator in tmux"
+    assert here.read("hello.txt") == "Hello, guardian.\n", "AC-3: the trivial task is done"
+    assert set(here.statuses("p").values()) == {"validated"}, "AC-5"
+    signals = here.said("p")
+    kinds = [one["signal_type"] for one in signals]
+    assert kinds[0] in ("NEEDS_REVIEW", "NEEDS_INPUT"), "AC-4: the runner saw the end, and signalled"
+    assert kinds[-1] == "PIPELINE_COMPLETE", "AC-6"
+    for one in signals:
+        datetime.fromisoformat(one["timestamp"])
+    assert [one["timestamp"] for one in signals] == sorted(one["timestamp"] for one in signals), "AC-7: the log"
+    log = here.doflow("signal", "log", "--pipeline", "p").stdout
+    assert len(re.findall(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z +p +\w+ > \w+ +[A-Z_]+", log, re.M)) == len(signals)
+    assert eventually(lambda: left_over(here.root / ".doflow" / "guardian") == []), "no process is left"
+
+
+__all__ = ["FLOW_OF_SIGNALS", "PROGRAMS", "Site", "eventually", "gated", "left_over", "needs_tmux", "proven", "sites"]
