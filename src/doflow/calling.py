@@ -71,6 +71,8 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
     no = budget.reached(job.step, world) or patience.refused(ask.profile, world)
     if no is not None:
         return no
+    if job.step.via == "tmux" and ask.role in ("step", "repair"):
+        return _in_pane(ask, job, world, out)
     adapter = registry.find(ask.profile.use)
     ask = budget.given(ask, job.step, world)
     err = out.removesuffix(".log") + ".err.log"
@@ -105,6 +107,24 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
         world.limits[ask.profile.name] = outcome.resume_at
     if ask.profile.name != world.profile_of(job.step):
         outcome = replace(outcome, agent=f"{ask.profile.name} {ask.model}".strip())
+    return budget.kept(outcome, ask, job.step, world)
+
+
+def _in_pane(ask: Ask, job: Job, world: World, out: str) -> Outcome:
+    """The same call where a person can watch it; it is counted like any other, and cannot be recorded."""
+    import time
+
+    from doflow import paned
+
+    if world.options.record:
+        world.ledger.add("warning", **job.where, message=f"{job.name} works in a pane: this call is not recorded")
+    ask = budget.given(ask, job.step, world)
+    purse.begins(ask, job, world, out)
+    began = time.monotonic()
+    outcome = paned.send(ask, job, world, out)
+    outcome = purse.ended(ask, world, Result(0, out, out, time.monotonic() - began), outcome, out)
+    if outcome.status is Status.RATE_LIMITED:
+        world.limits[ask.profile.name] = outcome.resume_at
     return budget.kept(outcome, ask, job.step, world)
 
 
@@ -246,6 +266,10 @@ def check_agents(world: World) -> None:
 
                     sandbox.probe(profile, str(world.root), world.environ)
                 budget.check(profile, step, world)
+                if step.via == "tmux" or step.judge:
+                    from doflow import paned
+
+                    paned.refuse(step, profile, world)
 
 
 def _changes(job: Job, world: World) -> str:

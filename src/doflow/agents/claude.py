@@ -62,7 +62,7 @@ _KINDS = ("init", "assistant", "result", "rate_limit_event")
 
 
 def call(ask: Ask, environ: Mapping[str, str]) -> Command:
-    words: tuple[str, ...] = ("-p", "--output-format", "stream-json", "--verbose", *_permissions(ask))
+    words: tuple[str, ...] = ("-p", "--output-format", "stream-json", "--verbose", *permissions(ask))
     words += ("--model", ask.model) if ask.model else ()
     words += ("--resume", ask.resume) if ask.resume else ()
     if ask.budget is not None:  # of this call alone, also in a session
@@ -86,7 +86,7 @@ def _refuse_settings(ask: Ask) -> None:
         )
 
 
-def _permissions(ask: Ask) -> tuple[str, ...]:
+def permissions(ask: Ask) -> tuple[str, ...]:
     """Which tools there are. A shell can do what the web tools do: who has one gets them too."""
     agents = _AGENTS if ask.machine else ""
     if ask.read_only:

@@ -25,5 +25,3 @@ def refuse(flow: Flow) -> None:
 def _of_step(step: Step) -> Iterator[str]:
     if step.foreach and step.kind not in ("agent", "shell"):
         yield f"`foreach`: a step of kind {step.kind} cannot be done once per item yet"
-    if step.via == "tmux" or step.judge:
-        yield "`via: tmux`, `judge`: agents cannot work in a tmux pane yet"

@@ -52,7 +52,7 @@ def _run(spec: dict[str, Any]) -> int:
     argv = [os.fsencode(word) for word in spec["argv"]]
     os.chdir(spec["cwd"])
     pid = _start(argv, {os.fsencode(name): os.fsencode(value) for name, value in env.items()})
-    status = _wait(pid)
+    status = _wait(pid, spec.get("leash", ""))
     if _told:
         nanny.terminate()
         end = time.monotonic() + GRACE
@@ -76,13 +76,32 @@ def _start(argv: list[bytes], env: dict[bytes, bytes]) -> int:
     raise nanny.Trouble(127, "start", f"program not found: {os.fsdecode(argv[0])} (it is in no folder of PATH)")
 
 
-def _wait(pid: int) -> int | None:
-    """Until it ends, or we are told to."""
+def _wait(pid: int, leash: str) -> int | None:
+    """Until it ends, or we are told to, or nobody holds the leash any more."""
     status: int | None = None
     while status is None and not _told:
         time.sleep(0.05)
         status = _reaped(pid, status)
+        if leash and status is None and _loose(leash):
+            _told.append(signal.SIGTERM)
     return status
+
+
+def _loose(path: str) -> bool:
+    """Whoever started us is gone, however it ended: the lock that it held is free."""
+    import fcntl
+
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 def _reaped(main_pid: int, status: int | None) -> int | None:

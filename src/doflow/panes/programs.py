@@ -20,12 +20,16 @@ from doflow.model import Command, Profile
 EVENTS = "events"
 EDITS = "Edit|Write|MultiEdit|NotebookEdit"
 LONG = 100_000
+#: a program without hooks is told how to end; in words that are not the sign itself, since its prompt may be on the screen
+ENDING = "When all is done, write one line that holds the word DOFLOW, a colon, a blank and the word done."
+_FREE = ("--permission-mode", "acceptEdits", "--allowedTools", "Bash,WebFetch,WebSearch")
 _QUIET = ("DISABLE_", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC")
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is wanted of an agent in a pane. `style`: text that sets the tone, or the name of an output style."""
+    """What is wanted of an agent in a pane. `style` names an output style, `style_text` is one; `words` say what it may do
+    (else it may write and run programs)."""
 
     profile: Profile
     prompt: str
@@ -35,6 +39,8 @@ class Wish:
     model: str = ""
     style: str = ""
     style_text: str = ""
+    resume: str = ""
+    words: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -48,13 +54,17 @@ class Start:
 
 
 def start(wish: Wish, environ: Mapping[str, str]) -> Start:
-    use = wish.profile.use
-    if use not in _STARTS:
+    known(wish.profile)
+    return _STARTS[wish.profile.use](wish, environ)
+
+
+def known(profile: Profile) -> None:
+    """Refuse an agent that cannot work in a pane."""
+    if profile.use not in _STARTS:
         raise UsageError(
-            f"agents.{wish.profile.name}: `use: {use}` cannot work in a tmux pane (these can: {', '.join(_STARTS)})",
+            f"agents.{profile.name}: `use: {profile.use}` cannot work in a tmux pane (these can: {', '.join(_STARTS)})",
             "let the step run headless, or start the program yourself with `use: command`",
         )
-    return _STARTS[use](wish, environ)
 
 
 def tells(use: str) -> bool:
@@ -64,8 +74,8 @@ def tells(use: str) -> bool:
 def _claude(wish: Wish, environ: Mapping[str, str]) -> Start:
     profile, program = wish.profile, claude.PROGRAM
     endings.refuse_managed(program, profile)
-    words = ["--settings", os.path.join(wish.folder, "settings.json"), "--permission-mode", "acceptEdits"]
-    words += ["--allowedTools", "Bash,WebFetch,WebSearch"]
+    words = ["--settings", os.path.join(wish.folder, "settings.json"), *(wish.words or _FREE)]
+    words += ["--resume", wish.resume] if wish.resume else []
     words += ["--model", wish.model or profile.model] if wish.model or profile.model else []
     words += ["--append-system-prompt", wish.style_text] if wish.style_text else []
     quiet = {name: value for name, value in program.settings if name.startswith(_QUIET)}

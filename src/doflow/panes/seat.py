@@ -84,13 +84,16 @@ class Seat:
         return os.path.join(self.folder, name)
 
 
-def take(seat: Seat, start: Start, marks: Mapping[str, str]) -> None:
-    """Start the program in a new session. Whatever had this session before is ended."""
+def take(seat: Seat, start: Start, marks: Mapping[str, str], leash: str = "") -> None:
+    """Start the program in a new session. Whatever had this session before is ended.
+
+    `leash`: a file that we hold locked; the program ends when nobody does any more.
+    """
     os.makedirs(os.path.join(seat.folder, EVENTS), exist_ok=True)
     for name, text in start.files:
         files.write(os.path.join(seat.folder, name), text.encode("utf-8", "surrogateescape"), sync=False)
     command = start.command
-    spec = {"argv": list(command.argv), "env": dict(command.env), "cwd": command.cwd}
+    spec = {"argv": list(command.argv), "env": dict(command.env), "cwd": command.cwd, "leash": leash}
     files.write(os.path.join(seat.folder, "spec.json"), json.dumps(spec).encode(), 0o600, sync=False)
     if seat.tmux.exists(seat.session):
         seat.tmux.kill(seat.session)

@@ -114,16 +114,22 @@ class Tmux:
         return self._server.cmd(*words)
 
 
-def _server(socket: str) -> Any:
+def check() -> None:
+    """Say what is missing before anything begins: tmux itself, or the library."""
     import shutil
+    from importlib.util import find_spec
 
-    try:
-        import libtmux
-    except ImportError as error:
-        raise WorldError("agents in tmux need libtmux, which is not installed", "pip install 'doflow[tmux]'") from error
+    if find_spec("libtmux") is None:
+        raise WorldError("agents in tmux need libtmux, which is not installed", "pip install 'doflow[tmux]'")
     if not shutil.which("tmux"):
         hint = "install it (apt install tmux, brew install tmux), or let the step run headless"
         raise WorldError("tmux is not on the path", hint)
+
+
+def _server(socket: str) -> Any:
+    check()
+    import libtmux
+
     path = os.path.join(tempfile.gettempdir(), f"doflow-tmux-{os.getuid()}.conf")
     files.write(path, CONFIG, 0o600, sync=False)
     return libtmux.Server(socket_name=socket, config_file=path)

@@ -9,7 +9,7 @@ from typing import Any
 from doflow.dot.model import Node, Pipeline
 from doflow.light import dataclass, field, replace
 from doflow.model import Settings
-from doflow.panes import screen
+from doflow.panes import programs
 
 #: what the orchestrator is told of a node, in this order
 TOLD = {
@@ -90,8 +90,7 @@ def prompt(assignment: Assignment, tells: bool) -> str:
         "If you need a decision, ask for it and wait. When all is done, say in one paragraph what you did.",
     ]
     if not tells:
-        word, _, end = screen.DONE.partition(": ")
-        lines.append(f"After that write one line that holds the word {word}, a colon, a blank and the word {end}.")
+        lines.append(programs.ENDING)
     if assignment.feedback:
         lines += [
             "",

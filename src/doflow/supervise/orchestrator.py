@@ -34,7 +34,7 @@ def spawn(place: Place, assignment: Assignment, number: int, environ: Mapping[st
     }  # fmt: skip
     wish = Wish(
         profile, assignments.prompt(assignment, programs.tells(profile.use)), found.folder, place.root,
-        assignment.cwd, assignment.model, name, text, variables,
+        assignment.cwd, assignment.model, name, text, variables=variables,
     )  # fmt: skip
     marks = {"node": assignment.node, "pipeline": place.pipeline, "attempt": str(assignment.attempt)}
     seat.take(found, programs.start(wish, environ), marks)

@@ -68,22 +68,30 @@ def _passed(runner: Runner) -> bool:
 
 
 def _respond(runner: Runner, text: str) -> None:
-    """An option is chosen by its number, anything else is typed. What fits no option is asked for again, never guessed."""
-    session = runner.seat.session
+    """What fits no option is asked for again, never guessed."""
     if runner.seat.state() != seat.RUNNING:
         return
     sight = screen.look(runner.seat.screen(60))
+    typed = type_answer(runner.seat, text)
+    runner.answered()
+    if not typed:
+        runner.needs_input(f"{text!r} is none of the options. {sight.question}", sight.options, shown=sight.question)
+
+
+def type_answer(found: Seat, text: str) -> bool:
+    """An option is chosen by its number, anything else is typed; False = a menu is there that has no such option."""
+    sight = screen.look(found.screen(60))
     number = screen.choice(text, sight.options)
     free = next((place for place, said in enumerate(sight.options, 1) if said.casefold().startswith(_FREE)), 0)
     if not sight.menu:
-        runner.place.tmux.type(session, text)
-    elif number or free:
-        runner.place.tmux.press(session, str(number or free))
-        time.sleep(0.7)
-        if not number:
-            runner.place.tmux.type(session, text)
-        elif screen.look(runner.seat.screen(60)).question == sight.question:
-            runner.place.tmux.press(session, "Enter")
-    runner.answered()
-    if sight.menu and not number and not free:
-        runner.needs_input(f"{text!r} is none of the options. {sight.question}", sight.options, shown=sight.question)
+        found.tmux.type(found.session, text)
+        return True
+    if not number and not free:
+        return False
+    found.tmux.press(found.session, str(number or free))
+    time.sleep(0.7)
+    if not number:
+        found.tmux.type(found.session, text)
+    elif screen.look(found.screen(60)).question == sight.question:
+        found.tmux.press(found.session, "Enter")
+    return True
