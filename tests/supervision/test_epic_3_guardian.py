@@ -333,6 +333,50 @@ def test_a_graph_with_a_retry_edge_starts_loops_on_fail_and_ends(site: Any) -> N
     assert set(here.statuses("p").values()) == {"validated"}
 
 
+def test_a_gate_that_fails_sends_the_work_back_through_a_diamond_and_a_person_may_allow_one_more(site: Any) -> None:
+    here = site('echo "$DOFLOW_NODE" >> "$calls"; echo x >> count.txt; echo ok')
+    gate = here.node("gate", "wait.human", command="test $(wc -l < count.txt) -ge 3 || { echo too few; exit 1; }")
+    here.pipeline(
+        "p", here.node("a", validate="true"), gate, here.node("good", "conditional", max_retries="1"),
+        edges='  start -> a -> gate -> good\n  good -> finish [condition="pass"]\n  good -> a [condition="fail"]',
+    )  # fmt: skip
+
+    code, said = run(here, "p.dot", "--no-wait")
+
+    assert code == 2, said
+    assert here.panes() == ["a", "a"]
+    assert "good has failed after attempt 2" in said
+    assert here.doflow("signal", "answer", "failed.good", "retry").returncode == 0
+    code, said = run(here, "p.dot", "--no-wait")
+    assert (code, here.panes()) == (0, ["a", "a", "a"]), said
+
+
+def test_a_pipeline_goes_by_its_name_in_the_settings(site: Any) -> None:
+    here = site(WORK)
+    here.configure("pipelines: {auth: graphs/auth.dot}\n")
+    here.write("graphs/auth.dot", _simple(here))
+
+    code, said = run(here, "auth")
+
+    assert code == 0, said
+    assert "auth: complete" in said
+
+
+def _simple(here: Site) -> str:
+    return here.pipeline("simple", here.node("a", check="test -s a.txt")).read_text().replace("simple", "auth")
+
+
+def test_a_file_with_errors_is_refused_with_their_lines(site: Any) -> None:
+    here = site(WORK)
+    here.pipeline("p", here.node("a", validate="true"), edges="  start -> a")
+
+    code, said = run(here, "p.dot")
+
+    assert code == 1
+    assert "p.dot:" in said
+    assert here.panes() == []
+
+
 def test_a_tool_node_runs_its_command(site: Any) -> None:
     here = site(WORK)
     here.pipeline("p", here.node("t", "tool", command="echo built > built.txt"))
@@ -426,7 +470,7 @@ def test_nodes_that_wait_for_each_other_are_said_instead_of_waited_for(site: Any
     code, said = run(here, "p.dot")
 
     assert code == 1, said
-    assert "a waits for start, b" in said
+    assert "these nodes wait for each other: a, b" in said
 
 
 def test_a_judge_of_claude_code_gets_the_mcp_servers_of_the_project_and_no_tool_that_writes(tmp_path: Path) -> None:

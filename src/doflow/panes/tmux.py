@@ -46,15 +46,6 @@ class Tmux:
         self._do("new-session", "-d", "-s", session, *size, "-c", cwd, "--", *argv)
         for name, value in marks.items():
             self._do("set-option", "-t", f"={session}:", f"@{name}", value)
-        self._forget_environment()
-
-    def _forget_environment(self) -> None:
-        """A server keeps the environment of whoever started it: it keeps nothing that an agent should not see."""
-        lines = self._ask("show-environment", "-g").splitlines()
-        known = [line.partition("=")[0] for line in lines if "=" in line]
-        words = [word for name in known if name not in _KEPT for word in (";", "set-environment", "-g", "-u", name)]
-        if words:
-            self._cmd(*words[1:])
 
     def mark(self, session: str, name: str) -> str:
         return self._ask("show-options", "-v", "-t", f"={session}:", f"@{name}").strip()
@@ -130,9 +121,15 @@ def _server(socket: str) -> Any:
     check()
     import libtmux
 
-    path = os.path.join(tempfile.gettempdir(), f"doflow-tmux-{os.getuid()}.conf")
-    files.write(path, CONFIG, 0o600, sync=False)
+    path = os.path.join(tempfile.gettempdir(), f"doflow-tmux-{os.getuid()}-{socket}.conf")
+    files.write(path, CONFIG + _forgetting(os.environ), 0o600, sync=False)
     return libtmux.Server(socket_name=socket, config_file=path)
+
+
+def _forgetting(environ: Mapping[str, str]) -> bytes:
+    """A server keeps the environment of whoever starts it: it begins by forgetting what an agent should not see."""
+    names = [name for name in environ if name not in _KEPT and name.isidentifier() and name.isascii()]
+    return "".join(f"set-environment -gu {name}\n" for name in names).encode()
 
 
 @contextmanager

@@ -20,8 +20,9 @@ TOLD = {
 #: of the drawing, or for us
 _OURS = frozenset({
     "label", "shape", "status", "style", "fillcolor", "color", "fontcolor", "fontname", "fontsize", "handler", "pos",
-    "width", "height", "penwidth", "tooltip", "retry_count", "max_retries", "validate", "reviewer", "judge", "agent",
-    "model", "forbid", "output_style", "worktree", "stuck", "command", "xlabel", "margin", "peripheries",
+    "width", "height", "penwidth", "tooltip", "xlabel", "margin", "peripheries", "retry_count", "max_retries", "validate",
+    "check", "reviewer", "judge", "agent", "model", "forbid", "question", "writes", "timeout", "working_dir", "gate", "mode",
+    "output_style", "worktree", "stuck", "command",
 })  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from doflow.dot import graph, moves
+from doflow.dot import editing, graph, moves
 from doflow.dot.model import (
     ACTIVE,
     CODERGEN,
@@ -171,7 +171,7 @@ def _open(pipeline: Pipeline) -> list[str]:
 def _blocked(shift: Shift, pipeline: Pipeline) -> bool:
     """Nothing goes on behind failed nodes, and the person said to stop. `retry` sends them on instead."""
     pending = [node for node in pipeline.nodes if node.id in _open(pipeline)]
-    failed = [node for node in pipeline.nodes if node.status == FAILED and not _taken(pipeline, node)]
+    failed = [node for node in pipeline.nodes if node.status == FAILED and not _for_a_diamond(pipeline, node)]
     if not failed or any(node.status != PENDING for node in pending) or graph.ready(pipeline):
         return False
     stop = False
@@ -187,6 +187,11 @@ def _blocked(shift: Shift, pipeline: Pipeline) -> bool:
 
 
 def _revive(shift: Shift, node: Node, said: str) -> None:
+    """Once more: a diamond may send the work back one time more, any other node is tried again."""
+    if node.handler == CONDITION:
+        more = {"max_retries": str(graph.retries(node) + 1)}
+        moves.change(shift.place.dot, lambda pipeline: editing.set_(pipeline, node.id, more))
+        return
     record = shift.record(node.id)
     attempt = int(record["attempt"])
     note = said.partition(":")[2].strip() or str(record["feedback"])
@@ -195,9 +200,18 @@ def _revive(shift: Shift, node: Node, said: str) -> None:
 
 
 def _taken(pipeline: Pipeline, node: Node) -> bool:
-    """A diamond that failed and whose fail edge leads on has done its work."""
-    onward = [edge for edge in pipeline.out_of(node.id) if edge.condition == "fail"]
-    return node.handler == CONDITION and bool(onward) and not graph.body(pipeline, node.id)
+    """A failure that the pipeline itself has dealt with: a diamond went on by its other edge."""
+    if node.handler == CONDITION:
+        return any(edge.condition == "fail" for edge in pipeline.out_of(node.id)) and not graph.body(pipeline, node.id)
+    after = [found for edge in pipeline.out_of(node.id) if (found := pipeline.node(edge.to))]
+    return bool(after) and all(found.handler == CONDITION and _taken(pipeline, found) for found in after)
+
+
+def _for_a_diamond(pipeline: Pipeline, node: Node) -> bool:
+    """A failure that a diamond decides on, so that nobody else needs to; or one that is dealt with."""
+    after = [found for edge in pipeline.out_of(node.id) if (found := pipeline.node(edge.to))]
+    waited = node.handler != CONDITION and bool(after) and all(found.handler == CONDITION for found in after)
+    return waited or _taken(pipeline, node)
 
 
 def _only_a_person(shift: Shift, pipeline: Pipeline) -> bool:

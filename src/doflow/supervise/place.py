@@ -55,7 +55,7 @@ class Place:
 
 def find(root: str, settings: Settings, environ: Mapping[str, str], pipeline: str = "", signals: str = "") -> Place:
     """The place of a pipeline by its file (`flow.dot`) or by the name it was begun under."""
-    dot = _dot(root, pipeline) if pipeline else ""
+    dot = _dot(root, settings, pipeline) if pipeline else ""
     name = _NOT_NAME.sub("-", os.path.basename(pipeline).removesuffix(".dot").removesuffix(".gv")) if pipeline else ""
     base = signals or environ.get("DOFLOW_SIGNALS") or os.path.join(root, settings.supervision.signals)
     folder = os.path.join(os.path.abspath(base), name) if name else os.path.abspath(base)
@@ -63,9 +63,10 @@ def find(root: str, settings: Settings, environ: Mapping[str, str], pipeline: st
     return Place(os.path.realpath(root), name, dot, settings, Store(folder, name), Tmux(socket), os.path.abspath(base))
 
 
-def _dot(root: str, pipeline: str) -> str:
-    """The file of a pipeline; '' for a name that no file is known for."""
-    for path in (pipeline, os.path.join(root, pipeline)):
+def _dot(root: str, settings: Settings, pipeline: str) -> str:
+    """The file of a pipeline: a path, a name of doflow.yaml, a name it was begun under; '' = none is known."""
+    named = dict(settings.pipelines).get(pipeline, "")
+    for path in (pipeline, os.path.join(root, pipeline), os.path.join(root, named)):
         if path.endswith((".dot", ".gv")) and os.path.isfile(path):
             return os.path.realpath(path)
     known = load(os.path.join(root, FOLDER, os.path.basename(pipeline), "pipeline.json"))

@@ -6,8 +6,9 @@ import os
 from typing import Any
 
 from doflow import environment, findings, process
-from doflow.dot.model import CONDITION, GATE, TOOL, Node, Pipeline
-from doflow.errors import UsageError
+from doflow.dot import checks
+from doflow.dot.model import CODERGEN, CONDITION, FAILED, GATE, TERMINAL, TOOL, Node, Pipeline
+from doflow.errors import FlowError, Problem, UsageError
 from doflow.light import dataclass
 from doflow.model import Command, Timeout
 from doflow.supervise import assignment, judging
@@ -17,6 +18,12 @@ from doflow.supervise.shift import Shift
 LIMIT = Timeout(0.0, 1800.0)
 TAIL = 3000
 YES = ("approve", "approved", "yes", "y", "ok", "go", "1")
+_OWN = {
+    CODERGEN: ("validate", "check"),
+    GATE: ("validate", "command"),
+    CONDITION: ("validate", "command"),
+    TOOL: ("command",),
+}
 _TECHNICAL = ("technical", "e2e", "test", "automatic")
 
 
@@ -31,34 +38,32 @@ class Means:
 
 def means(node: Node, place: Place) -> Means:
     """What the node says; else, for work and technical gates, what the settings say; else a person."""
-    own = (
-        node.get("command")
-        if node.handler == TOOL
-        else node.get("validate") or (node.get("command") if node.handler == CONDITION else "")
-    )
+    own = next((node.get(name) for name in _OWN.get(node.handler, ()) if node.get(name)), "")
     if own:
         return Means(("/bin/sh", "-c", own))
-    if node.get("reviewer"):
-        return Means(reviewer=node.get("reviewer"))
+    reviewer = node.get("reviewer") or (node.get("agent") if node.handler == GATE else "")
+    if reviewer:
+        return Means(reviewer=reviewer)
     kind = node.get("gate") or node.get("mode")
-    if node.handler == TOOL or (node.handler == GATE and kind not in _TECHNICAL):
-        return Means(auto=place.settings.auto_approve and node.handler == GATE)
+    if node.handler == GATE and kind not in _TECHNICAL:
+        return Means(auto=place.settings.auto_approve)
     said = place.settings.supervision
     return Means(said.validate, "" if said.validate else said.reviewer)
 
 
 def refuse(pipeline: Pipeline, place: Place) -> None:
-    """A worker that reviews itself is refused before anything begins."""
+    """Errors of the file, and a worker that reviews itself, are refused before anything begins."""
+    wrong = checks.errors(checks.check(pipeline))
+    if wrong:
+        raise FlowError(tuple(Problem(pipeline.path, one.line, 1, one.message, one.hint) for one in wrong))
     for node in pipeline.nodes:
         found = means(node, place)
         worker = assignment.agent_of(node, place.settings)
-        if node.handler == "codergen" and found.reviewer and found.reviewer == worker:
+        if node.handler == CODERGEN and found.reviewer and found.reviewer == worker:
             raise UsageError(
                 f"{pipeline.path}:{node.line}: {node.id} would be reviewed by {worker}, which does it",
                 "name another profile as `reviewer`",
             )
-        if node.handler == TOOL and not found.argv:
-            raise UsageError(f"{pipeline.path}:{node.line}: {node.id} is a tool without a `command`", 'add command="…"')
 
 
 def verdict(shift: Shift, node: Node, attempt: int, evidence: str = "") -> dict[str, Any] | None:
@@ -70,17 +75,33 @@ def verdict(shift: Shift, node: Node, attempt: int, evidence: str = "") -> dict[
     how = means(node, shift.place)
     if how.auto:
         return shift.settle(token, {"passed": True, "text": "auto_approve", "by": "settings"})
+    if node.handler == CONDITION and not any(node.get(name) for name in (*_OWN[CONDITION], "reviewer")):
+        return _before(shift, node, token)
     if found or not (how.argv or how.reviewer):
         return _person(shift, node, token, str(found.get("text", "")))
     found_now = shift.result(token, lambda: _judged(shift.place, node, how, attempt, evidence))
     return found_now if found_now and found_now.get("passed") is not None else None
 
 
+def _before(shift: Shift, diamond: Node, token: str) -> dict[str, Any] | None:
+    """A diamond without a check of its own goes by what came before it."""
+    pipeline = shift.pipeline()
+    nodes = [
+        node for edge in pipeline.into(diamond.id) if (node := pipeline.node(edge.start)) and node.status in TERMINAL
+    ]
+    if not nodes:
+        return _person(shift, diamond, token, "")
+    failed = [node.id for node in nodes if node.status == FAILED]
+    text = "\n\n".join(str(shift.record(name)["feedback"]) for name in failed)
+    return shift.settle(
+        token, {"passed": not failed, "text": text, "by": ", ".join(failed or [one.id for one in nodes])}
+    )
+
+
 def _person(shift: Shift, node: Node, token: str, why: str) -> dict[str, Any] | None:
     what = "is a gate" if node.handler == GATE else "is done, and nothing is named that could validate it"
-    issue = f"{node.id} ({node.label}) {what}. Is it right?" + (
-        f" A reviewer could not tell: {why[:500]}" if why else ""
-    )
+    asked = node.get("question") or "Is it right?"
+    issue = f"{node.id} ({node.label}) {what}. {asked}" + (f" A reviewer could not tell: {why[:500]}" if why else "")
     if node.get("acceptance"):
         issue += f" Acceptance: {node.get('acceptance')}"
     said = shift.ask(token, node.id, issue, ("approve", "reject"))
@@ -109,13 +130,15 @@ def _command(place: Place, node: Node, argv: tuple[str, ...], attempt: int, evid
         "DOFLOW_NODE": node.id, "DOFLOW_PIPELINE": place.pipeline, "DOFLOW_ATTEMPT": str(attempt),
         "DOFLOW_EVIDENCE": evidence,
     }  # fmt: skip
-    cwd = os.path.normpath(os.path.join(place.root, node.get("worktree") or node.get("target_dir")))
+    cwd = os.path.normpath(
+        os.path.join(place.root, node.get("worktree") or node.get("target_dir") or node.get("working_dir"))
+    )
     env = environment.for_shell(os.environ, extra)
     result = process.run(Command(argv, b"", env, cwd), log, log, LIMIT)
     why = process.explain(result, argv, LIMIT)
     passed = result.code == 0 and not result.stopped
     said = process.tail(log, TAIL).strip()
-    shown = node.get("validate") or node.get("command") or " ".join(argv)
+    shown = argv[2] if argv[:2] == ("/bin/sh", "-c") else " ".join(argv)
     return {"passed": passed, "text": "" if passed else f"{shown}: {why}\n\n{said}".strip(), "by": shown, "log": log}
 
 
