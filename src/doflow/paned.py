@@ -173,7 +173,8 @@ def _outcome(turn: _Turn, ask: Ask, out: str) -> Outcome:
     if programs.tells(ask.profile.use) and not turn.stopped:
         last = screen.look(turn.text).error or (turn.text.strip().splitlines() or ["it showed nothing"])[-1].strip()
         reason = f"{ask.profile.name} ended before its turn was over: {last[:300]}"
-        return Outcome(Status.FAILED, reason, f"what it showed: {out}", turn.text, transient=True)
+        gone = bool(ask.resume) and not turn.seat.events("UserPromptSubmit")
+        return Outcome(Status.FAILED, reason, f"what it showed: {out}", turn.text, transient=True, gone=gone)
     text = "\n".join(line for line in turn.text.splitlines() if line.strip() != screen.DONE)
     outcome = registry.find("command").outcome(ask, result, lambda: text)
     return replace(outcome, text=text)
