@@ -220,6 +220,7 @@ FREE = f"{MENU}  3. Type something.\n"
     ("screens", "answer", "typed", "done"),
     [
         ((MENU, "gone"), "sqlite", ["press 2"], True),
+        ((MENU, MENU, MENU, "gone"), "sqlite", ["press 2"], True),
         ((MENU,), "2", ["press 2", "press Enter"], True),
         ((MENU,), "MySQL", [], False),
         ((FREE,), "MySQL", ["press 3", "type MySQL"], True),
@@ -228,9 +229,10 @@ FREE = f"{MENU}  3. Type something.\n"
     ],
 )
 def test_an_answer_is_typed_as_the_screen_wants_it(
-    screens: tuple[str, ...], answer: str, typed: list[str], done: bool
+    screens: tuple[str, ...], answer: str, typed: list[str], done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R2.37; what fits no option of a menu is not typed: Enter would take the first one."""
+    monkeypatch.setattr(relay, "REDRAW", 0.3)
     pane = Pane(*screens)
 
     assert relay.type_answer(pane, answer) is done  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from doflow.supervise import orchestrator
 from doflow.supervise.assignment import Assignment
 from doflow.supervise.place import Place
 
+REDRAW = 3.0  # seconds that a program is given to take a choice off its screen
 _FREE = ("type something", "other", "something else", "no, and tell")
 
 
@@ -89,9 +90,20 @@ def type_answer(found: Seat, text: str) -> bool:
     if not number and not free:
         return False
     found.tmux.press(found.session, str(number or free))
-    time.sleep(0.7)
     if not number:
+        time.sleep(REDRAW / 4)
         found.tmux.type(found.session, text)
-    elif screen.look(found.screen(60)).question == sight.question:
+    elif not _gone(found, sight.question):
         found.tmux.press(found.session, "Enter")
+        _gone(found, sight.question)
     return True
+
+
+def _gone(found: Seat, question: str) -> bool:
+    """Wait until the menu is off the screen: a slow terminal must not have the same question answered twice."""
+    until = time.monotonic() + REDRAW
+    while time.monotonic() < until:
+        if screen.look(found.screen(60)).question != question:
+            return True
+        time.sleep(0.1)
+    return False
