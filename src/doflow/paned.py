@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from doflow import files, keys, process, watching
-from doflow.agents import claude, contract, registry
+from doflow.agents import claude, contract, endings, registry
 from doflow.errors import UsageError
 from doflow.job import Job
 from doflow.light import replace
@@ -59,6 +59,11 @@ def refuse(step: Step, profile: Profile, world: World) -> None:
     if step.judge:
         places.profile(world.settings, step.judge, f"`judge` of step {step.id}")
     programs.known(profile)
+    if profile.use in ("codex", "gemini") and (step.from_text or step.routes):
+        raise UsageError(
+            f"step {step.id} needs the last words of {profile.use}, which a pane does not give",
+            "let it run headless, or use claude for it",
+        )
     tmux.check()
 
 
@@ -82,6 +87,7 @@ def _take(found: Seat, ask: Ask, world: World) -> None:
     wish = Wish(
         ask.profile, "\n".join((ask.prompt, *words)), found.folder, ask.root, ask.root, ask.model,
         variables=contract.variables(ask), resume=ask.resume,
+        may="read" if ask.read_only else "run" if endings.shell(ask) else "write",
         words=claude.permissions(ask) if ask.profile.use == claude.NAME else (),
     )  # fmt: skip
     seat.take(found, programs.start(wish, world.environ), {"run": world.run.name}, os.path.join(found.folder, "leash"))

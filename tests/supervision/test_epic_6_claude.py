@@ -12,7 +12,24 @@ from tests.support.supervision import FLOW_OF_SIGNALS, Site, eventually, gated, 
 
 models = pytest.importorskip("tests.support.model", reason="the scripted model is not here")
 clis = pytest.importorskip("tests.support.clis", reason="the vendors' CLIs are not here")
-pytestmark = [needs_tmux, clis.needed("claude"), pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [needs_tmux, pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+#: a turn that a CLI without hooks ends as it was told to
+DONE = "It is written.\n\nDOFLOW: done"
+
+
+@pytest.mark.parametrize("name", clis.cases("codex", "gemini"))
+def test_a_pipeline_is_done_by_another_cli_that_is_read_from_its_pane(name: str, site: Any) -> None:
+    here = site()
+    hello = str(here.root / "hello.txt")
+    with models.Model(models.play(models.Write(hello, "Hello, guardian.\n"), models.Say(DONE))) as model:
+        clis.use(here, name, model, "supervision: {answers: {trust this folder: Trust and continue}}\n")
+        gated(here)
+        done = here.doflow("guardian", "launch", "p.dot", timeout=120)
+
+    proven(here, done.returncode, done.stdout + done.stderr)
+    assert here.kinds("p")[-4:] == FLOW_OF_SIGNALS
 
 
 @pytest.fixture
@@ -38,6 +55,7 @@ def scripted(site: Any) -> Iterator[Any]:
         model.__exit__(None, None, None)
 
 
+@clis.needed("claude")
 def test_ac_1_to_7_with_real_claude_code_in_tmux(scripted: Any) -> None:
     """R2.112 to R2.119, R2.45."""
     here, model = scripted(models.play(models.Write("hello.txt", "Hello, guardian.\n"), models.Say("It is written.")))
@@ -56,6 +74,7 @@ def test_ac_1_to_7_with_real_claude_code_in_tmux(scripted: Any) -> None:
     assert memory["health"]["tokens_in"] > 0, "R2.38"
 
 
+@clis.needed("claude")
 def test_a_failed_validation_is_mended_in_the_same_session(scripted: Any) -> None:
     def scenario(heard: Any) -> Any:
         right = "hello.txt is not right" in heard.prompt
@@ -73,6 +92,7 @@ def test_a_failed_validation_is_mended_in_the_same_session(scripted: Any) -> Non
     assert [path.name for path in seats.iterdir()] == ["1"], "one session for both attempts"
 
 
+@clis.needed("claude")
 def test_a_question_dialog_is_answered_by_keys(scripted: Any) -> None:
     """R2.34, R2.37, R2.87."""
     question = {
@@ -96,6 +116,7 @@ def test_a_question_dialog_is_answered_by_keys(scripted: Any) -> None:
     assert any("Hello" in heard.raw and "Which greeting" in heard.raw for heard in model.heard[1:])
 
 
+@clis.needed("claude")
 def test_a_permission_prompt_goes_to_the_person_and_no_is_no(scripted: Any) -> None:
     outside = "../forbidden.txt"
 
@@ -119,6 +140,7 @@ def test_a_permission_prompt_goes_to_the_person_and_no_is_no(scripted: Any) -> N
     terminal.communicate()
 
 
+@clis.needed("claude")
 def test_a_direct_write_where_only_workers_may_is_a_violation_by_hook(scripted: Any) -> None:
     """R2.35, R2.18."""
     here, _ = scripted(models.play(models.Write("hello.txt", "Hello, guardian.\n"), models.Say("written")))

@@ -77,6 +77,29 @@ def test_a_program_of_ones_own_finds_its_prompt_in_a_file(tmp_path: Path) -> Non
     assert not start.tells
 
 
+@pytest.mark.parametrize(
+    ("use", "may", "words"),
+    [
+        ("codex", "run", ("-s", "workspace-write")),
+        ("codex", "read", ("-s", "read-only")),
+        ("gemini", "run", ("--approval-mode", "yolo")),
+        ("gemini", "write", ("--approval-mode", "auto_edit")),
+        ("gemini", "read", ("--approval-mode", "default")),
+    ],
+)
+def test_codex_and_gemini_start_with_what_they_may_do_and_their_prompt_last(
+    use: str, may: str, words: tuple[str, str], tmp_path: Path
+) -> None:
+    start = programs.start(wish(tmp_path, profile=Profile("x", use, "m"), may=may, style_text="Be brief."), ENVIRON)
+
+    argv = start.command.argv
+    assert argv[0] == use
+    assert argv[argv.index(words[0]) + 1] == words[1]
+    assert argv[-1] == "Be brief.\n\nDo it."
+    assert "m" in argv
+    assert not start.tells
+
+
 def test_what_cannot_work_in_a_pane_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="`use: rehearsal` cannot work in a tmux pane"):
         programs.start(wish(tmp_path, profile=Profile("dry", "rehearsal")), {})

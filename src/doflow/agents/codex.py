@@ -39,12 +39,12 @@ PROGRAM = Program(
 )
 
 _KINDS = ("thread.started", "turn.started", "turn.completed", "turn.failed", "error", "item.completed")
-_QUIET = ("-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false")
+QUIET = ("-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false")
 
 
 def call(ask: Ask, environ: Mapping[str, str]) -> Command:
     sandbox = "read-only" if ask.read_only else "workspace-write"
-    words: tuple[str, ...] = ("exec", "--json", "--skip-git-repo-check", "-s", sandbox, *_QUIET)
+    words: tuple[str, ...] = ("exec", "--json", "--skip-git-repo-check", "-s", sandbox, *QUIET)
     words += ("-m", ask.model) if ask.model else ()
     words += settings.for_codex(ask.hooks)
     return endings.command(PROGRAM, ask, environ, words, ("resume", ask.resume, "-") if ask.resume else ("-",))

@@ -1,7 +1,8 @@
 """How each agent is started where a person can watch: its arguments, its settings, and how it tells that a turn is over.
 
-Claude Code tells by hooks, each of which leaves a file. A program of your own (`use: command`) finds its prompt in the file
-that DOFLOW_PROMPT names, has the terminal for itself, and is done when it exits with 0 or writes the line `DOFLOW: done`.
+Claude Code tells by hooks, each of which leaves a file. Codex and Gemini CLI are asked for a last line that says so. A
+program of your own (`use: command`) finds its prompt in the file that DOFLOW_PROMPT names, has the terminal for itself, and
+is done when it exits with 0 or writes the line `DOFLOW: done`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import shlex
 from collections.abc import Callable, Mapping
 
 from doflow import environment
-from doflow.agents import claude, endings
+from doflow.agents import claude, codex, endings, gemini
+from doflow.agents.endings import Program
 from doflow.errors import FlowError, Problem, UsageError
-from doflow.light import dataclass, field
+from doflow.light import dataclass, field, replace
 from doflow.model import Command, Profile
 
 EVENTS = "events"
@@ -28,8 +30,8 @@ _QUIET = ("DISABLE_", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC")
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is wanted of an agent in a pane. `style` names an output style, `style_text` is one; `words` say what it may do
-    (else it may write and run programs)."""
+    """What is wanted of an agent in a pane. `style` names an output style, `style_text` is one; `words` of Claude Code and
+    `may` of the others (read, write, run) say what it may do."""
 
     profile: Profile
     prompt: str
@@ -41,6 +43,7 @@ class Wish:
     style_text: str = ""
     resume: str = ""
     words: tuple[str, ...] = ()
+    may: str = "run"
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -96,6 +99,32 @@ def _settings(wish: Wish) -> dict[str, object]:
     return {"hooks": {**hooks, "PreToolUse": hook("PreToolUse", EDITS)}, **style}
 
 
+def _codex(wish: Wish, environ: Mapping[str, str]) -> Start:
+    sandbox = "read-only" if wish.may == "read" else "workspace-write"
+    words = ("-a", "on-request", "-s", sandbox, "--no-alt-screen", *codex.QUIET)
+    return _by_screen(codex.PROGRAM, wish, environ, words, "-m", ("--",))
+
+
+def _gemini(wish: Wish, environ: Mapping[str, str]) -> Start:
+    mode = {"read": "default", "write": "auto_edit"}.get(wish.may, "yolo")
+    return _by_screen(gemini.PROGRAM, wish, environ, ("--skip-trust", "--approval-mode", mode), "--model", ("-i",))
+
+
+def _by_screen(
+    program: Program, wish: Wish, environ: Mapping[str, str], words: tuple[str, ...], model: str, last: tuple[str, ...]
+) -> Start:
+    """A CLI that is read from its pane: its prompt ends with how to end, and the style is a part of it."""
+    profile = wish.profile
+    endings.refuse_managed(program, profile)
+    chosen = wish.model or profile.model
+    text = f"{wish.style_text}\n\n{wish.prompt}" if wish.style_text else wish.prompt
+    argv = (profile.executable or program.name, *words, *((model, chosen) if chosen else ()), *profile.args)
+    env = _environment(wish, environ, program.names, dict(program.settings))
+    return Start(
+        Command((*argv, *last, _short(replace(wish, prompt=text))), b"", env, wish.cwd), (("prompt.md", text),)
+    )
+
+
 def _command(wish: Wish, environ: Mapping[str, str]) -> Start:
     profile = wish.profile
     if not profile.argv:
@@ -126,4 +155,6 @@ _HOOK = f"""\
 # what the agent tells by a hook becomes a file: FOLDER EVENT, JSON on standard input
 t=$(mktemp "$1/.hook.XXXXXX") && cat > "$t" && mv "$t" "$1/{EVENTS}/$2-$(date +%s)-$$.json"
 """
-_STARTS: dict[str, Callable[[Wish, Mapping[str, str]], Start]] = {"claude": _claude, "command": _command}
+_STARTS: dict[str, Callable[[Wish, Mapping[str, str]], Start]] = {
+    "claude": _claude, "codex": _codex, "gemini": _gemini, "command": _command,
+}  # fmt: skip

@@ -181,6 +181,7 @@ class Runner:
             self.needs_input(asked, (), turn)
             return
         text = self.seat.screen(2000)
+        self._keep_health(screen.look(text))
         path = self.place.node(self.node, f"evidence-{self.work.attempt}.txt")
         files.write(path, f"{message}\n\n{text}\n".encode("utf-8", "replace"))
         payload = {"node_id": self.node, "evidence_path": path, "commit_hash": orchestrator.head(self.work.cwd)}
