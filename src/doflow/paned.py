@@ -56,6 +56,11 @@ def refuse(step: Step, profile: Profile, world: World) -> None:
             f"step {step.id} has a `judge`, which reads a pane, and works headless",
             f"{step.origin.file}:{step.origin.line}: add `via: tmux`, or take `judge` out",
         )
+    if step.machine:
+        raise UsageError(
+            f"step {step.id} has a `machine`, which nobody enforces in a pane",
+            f"{step.origin.file}:{step.origin.line}: take `machine` or `via: tmux` out",
+        )
     if step.judge:
         places.profile(world.settings, step.judge, f"`judge` of step {step.id}")
     programs.known(profile)
