@@ -238,6 +238,21 @@ def test_a_new_runner_finds_the_session_of_a_killed_one_and_says_nothing_twice(s
     assert [one["id"] for one in here.said("p") if one["signal_type"] == "NEEDS_REVIEW"] == [review["id"]]
 
 
+def test_a_runner_that_died_before_its_orchestrator_began_is_followed_by_one_that_starts_it(site: Any) -> None:
+    """The folder is there, the session is not, or holds a program that never read what to do."""
+    here = site('echo "$DOFLOW_ATTEMPT" >> "$calls"; echo ok')
+    here.pipeline("p", here.node("impl_auth"))
+    node = here.root / ".doflow" / "guardian" / "p" / "nodes" / "impl_auth"
+    (node / "seats" / "1" / "events").mkdir(parents=True)
+    (node / "runner.json").write_text('{"attempt": 1, "seat": 1}')
+
+    here.tool("spawn-runner", "--node", "impl_auth", "--pipeline", "p.dot")
+
+    assert wait(here, "NEEDS_REVIEW")["attempt"] == 1
+    assert here.panes() == ["1"]
+    assert sorted(path.name for path in (node / "seats").iterdir()) == ["1", "2"]
+
+
 def test_feedback_reaches_a_living_orchestrator_in_its_own_session(site: Any) -> None:
     here = site(
         'echo "$$" >> "$calls"; echo one; echo "DOFLOW: done"; while read line; do echo "heard: $line" >> heard.txt; '

@@ -208,6 +208,16 @@ def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert read(folder, "exit.json")["code"] == 127
 
 
+def test_a_launcher_without_its_orders_says_so_and_is_known_to_have_ended(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    folder.mkdir()
+
+    done = subprocess.run((sys.executable, "-I", "-m", "doflow.panes.launcher", str(folder)), check=False)
+
+    assert done.returncode == 125
+    assert seat.Seat(tmux.Tmux("none"), "s", str(folder)).state() == seat.ENDED
+
+
 def _lives(pid: int) -> bool:
     try:
         os.kill(pid, 0)

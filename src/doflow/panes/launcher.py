@@ -30,9 +30,14 @@ def main(folder: str) -> int:
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)  # what a person types is for the agent
     path = os.path.join(folder, "spec.json")
-    with open(path, encoding="utf-8") as stream:
-        spec = json.load(stream)
-    os.unlink(path)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            spec = json.load(stream)
+        os.unlink(path)
+    except (OSError, ValueError) as error:
+        sys.stdout.write(f"doflow: {path}: {error}\n")
+        _note(folder, "exit.json", {"code": 125, "signal": 0})
+        return 125
     _note(folder, "started.json", {"pid": os.getpid(), "argv": spec["argv"]})
     try:
         code = _run(spec)

@@ -41,11 +41,14 @@ class Tmux:
         self._server: Any = None
 
     def new(self, session: str, argv: tuple[str, ...], cwd: str, marks: Mapping[str, str]) -> None:
-        """Start a program in a session of its own; `marks` are kept with the session."""
+        """Start a program in a session of its own; `marks` are kept with the session, and are there as soon as it is."""
         size = ("-x", str(WIDTH), "-y", str(HEIGHT))
-        self._do("new-session", "-d", "-s", session, *size, "-c", cwd, "--", *argv)
-        for name, value in marks.items():
-            self._do("set-option", "-t", f"={session}:", f"@{name}", value)
+        words = [
+            word
+            for name, value in marks.items()
+            for word in (";", "set-option", "-t", f"={session}:", f"@{name}", value)
+        ]
+        self._do("new-session", "-d", "-s", session, *size, "-c", cwd, "--", *argv, *words)
 
     def mark(self, session: str, name: str) -> str:
         return self._ask("show-options", "-v", "-t", f"={session}:", f"@{name}").strip()

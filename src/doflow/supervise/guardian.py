@@ -98,8 +98,11 @@ def _advance(shift: Shift) -> None:
 def _begin(shift: Shift, node: Node) -> None:
     """A new attempt at a pending node. What needs no work (start, exit, forks and joins) is through at once."""
     record = shift.record(node.id)
-    shift.keep(node.id, attempt=int(record["attempt"]) + 1, base=int(record["attempt"]), fresh=True)
+    if not record.get("beginning"):  # else a guardian died right here, and nobody has begun it yet
+        attempt = int(record["attempt"])
+        shift.keep(node.id, attempt=attempt + 1, base=attempt, fresh=True, beginning=True)
     shift.move(node.id, ACTIVE)
+    shift.keep(node.id, beginning=False)
     if node.handler not in (CODERGEN, GATE, TOOL, CONDITION):
         shift.move(node.id, VALIDATED)
 
@@ -125,7 +128,8 @@ def _send_back(shift: Shift, pipeline: Pipeline, diamond: Node) -> bool:
     why = str(shift.record(diamond.id)["feedback"])
     for name in names:
         if name != diamond.id:
-            shift.keep(name, feedback=why)
+            shift.keep(name, feedback=why, beginning=False)
+    shift.keep(diamond.id, beginning=False)
     moves.requeue(shift.place.dot, diamond.id, by="guardian", note=why[:300])
     shift.place.note("guardian", "requeued", node=diamond.id, nodes=list(names))
     shift.say(f"{diamond.id}: sent back: {', '.join(names)}")

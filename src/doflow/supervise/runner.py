@@ -69,7 +69,8 @@ class Runner:
         self.seat_new(self.work)
 
     def seat_new(self, work: Assignment) -> None:
-        if self.memory.get("seat") and self.seat.state() != seat.NEW:
+        """Every start has a folder of its own: what an earlier one leaves can never be taken for this one's."""
+        if self.memory.get("seat") and os.path.isdir(self.seat.folder):
             self.seat.end()
             self.memory["seat"] += 1
         self.work = work
@@ -115,6 +116,8 @@ class Runner:
             self.turn_over(f"exit.{self.memory['seat']}", "")
         elif state in (seat.ENDED, seat.GONE):
             self.crashed()
+        else:
+            self.seat_new(self.work)  # whoever was to start it died before it began
 
     def _look_at_turns(self) -> bool:
         turns = self.seat.events("Stop")
