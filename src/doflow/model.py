@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from doflow.light import dataclass, field
+from doflow.oversight import Supervision
 
 
 class Status(Enum):
@@ -249,22 +250,6 @@ class Profile:
     rate_limit_exit: int = 75
     rate_limit_match: str = ""
     price: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Supervision:
-    """How pipelines are supervised. `answers`: (what a question holds, what is answered)."""
-
-    signals: str = ".claude/attractor/signals"
-    parallel: int = 3
-    retries: int = 3
-    stuck: float = 300.0
-    validate: tuple[str, ...] = ()
-    reviewer: str = ""
-    judge: str = ""
-    answers: tuple[tuple[str, str], ...] = ()
-    style: str = "orchestrator"
-    keep_days: int = 14
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from typing import Any
 
 from doflow import notation, schema, strict
 from doflow.errors import FlowError, Problem
-from doflow.model import Budget, Profile, Retry, Settings, Supervision, Timeout
+from doflow.model import Budget, Profile, Retry, Settings, Timeout
 from doflow.overlay import FILE, PREFIX, Book, Keys, from_environment, from_flag
+from doflow.oversight import Supervision
 from doflow.strict import Doc, nearest
 
 _TEXTS = ("model", "executable", "fallback", "sandbox", "sessions")

@@ -8,7 +8,8 @@ import pytest
 
 from doflow.dot import reading
 from doflow.light import replace
-from doflow.model import Profile, Settings, Supervision
+from doflow.model import Profile, Settings
+from doflow.oversight import Supervision
 from doflow.supervise import assignment
 from doflow.supervise.assignment import Assignment
 

@@ -10,7 +10,8 @@ import pytest
 
 from doflow.dot import moves, reading
 from doflow.errors import FlowError, UsageError
-from doflow.model import Profile, Settings, Supervision
+from doflow.model import Profile, Settings
+from doflow.oversight import Supervision
 from doflow.panes.tmux import Tmux
 from doflow.signals.kinds import Signal
 from doflow.signals.store import Store

@@ -103,6 +103,8 @@ def test_codex_and_gemini_start_with_what_they_may_do_and_their_prompt_last(
 def test_what_cannot_work_in_a_pane_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="`use: rehearsal` cannot work in a tmux pane"):
         programs.start(wish(tmp_path, profile=Profile("dry", "rehearsal")), {})
+    with pytest.raises(UsageError, match="`sandbox: bwrap` does not hold in a tmux pane"):
+        programs.start(wish(tmp_path, profile=Profile("safe", "claude", sandbox="bwrap")), {})
     with pytest.raises(FlowError, match="needs an `argv`"):
         programs.start(wish(tmp_path, profile=Profile("mine", "command")), {})
     with pytest.raises(UsageError, match="doflow itself sets --permission-mode"):

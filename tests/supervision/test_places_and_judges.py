@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from doflow.errors import LockHeld, UsageError
-from doflow.model import Profile, Settings, Supervision
+from doflow.model import Profile, Settings
+from doflow.oversight import Supervision
 from doflow.supervise import judging
 from doflow.supervise import place as places
 from doflow.supervise.place import Place

@@ -68,6 +68,11 @@ def known(profile: Profile) -> None:
             f"agents.{profile.name}: `use: {profile.use}` cannot work in a tmux pane (these can: {', '.join(_STARTS)})",
             "let the step run headless, or start the program yourself with `use: command`",
         )
+    if profile.sandbox:
+        raise UsageError(
+            f"agents.{profile.name}: `sandbox: {profile.sandbox}` does not hold in a tmux pane",
+            "let it run headless, or name a profile without a sandbox",
+        )
 
 
 def tells(use: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from doflow import process
 from doflow.agents import registry
+from doflow.errors import UsageError
 from doflow.light import regex, replace
 from doflow.model import Ask, Profile, Timeout
 from doflow.supervise import place as places
@@ -56,6 +57,9 @@ def said(place: Place, name: str, node: str, token: str, prompt: str, role: str 
 
 
 def _call(place: Place, profile: Profile, node: str, prompt: str, role: str, log: str) -> tuple[str, str]:
+    if profile.sandbox:
+        hint = "name a profile without a sandbox; a judge can only read"
+        raise UsageError(f"agents.{profile.name}: a {role} does not work in a sandbox", hint)
     os.makedirs(os.path.dirname(log), exist_ok=True)
     seen = looking(profile, place.root)
     ask = Ask(
