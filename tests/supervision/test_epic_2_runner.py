@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -251,6 +252,18 @@ def test_a_runner_that_died_before_its_orchestrator_began_is_followed_by_one_tha
     assert wait(here, "NEEDS_REVIEW")["attempt"] == 1
     assert here.panes() == ["1"]
     assert sorted(path.name for path in (node / "seats").iterdir()) == ["1", "2"]
+
+
+def test_a_runner_whose_project_is_removed_ends_its_session_and_goes(site: Any) -> None:
+    here = site("sleep 600")
+    pid = begin(here)
+    assert eventually(lambda: session(here)["alive"])
+    (socket,) = here.servers()
+
+    shutil.rmtree(here.root / ".doflow")
+
+    assert eventually(lambda: not Path(f"/proc/{pid}/exe").exists())
+    assert here.tmux(socket, "list-sessions") == ""
 
 
 def test_feedback_reaches_a_living_orchestrator_in_its_own_session(site: Any) -> None:

@@ -122,7 +122,20 @@ class Site(Project):
                     os.kill(pid, signal.SIGKILL)
         for socket in self.servers():
             self.tmux(socket, "kill-server")
+        eventually(lambda: self._shot() == [], 10)
         shutil.rmtree(self.sockets, ignore_errors=True)
+
+    def _shot(self) -> list[int]:
+        """Kill whatever still runs with our sockets in its environment: a runner that had no lock yet, an agent."""
+        found = []
+        for name in os.listdir("/proc"):
+            try:
+                if name.isdigit() and os.fsencode(self.sockets) in Path(f"/proc/{name}/environ").read_bytes():
+                    os.kill(int(name), signal.SIGKILL)
+                    found.append(int(name))
+            except OSError:
+                continue
+        return found
 
 
 def left_over(folder: Path) -> list[str]:

@@ -59,7 +59,7 @@ class Seat:
         """What it shows; after its end what it showed last."""
         if self.tmux.mark(self.session, "seat") == self.folder:
             text = self.tmux.capture(self.session, lines)
-            if text.strip():
+            if text.strip() and os.path.isdir(self.folder):
                 files.write(self._path("screen.txt"), text.encode("utf-8", "replace"), sync=False)
                 return text
         with suppress(OSError), open(self._path("screen.txt"), encoding="utf-8", errors="replace") as stream:

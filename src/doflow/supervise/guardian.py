@@ -58,6 +58,8 @@ def _work(shift: Shift, wait: bool, check: float) -> int:
     folders = (shift.place.store.folder, os.path.join(shift.place.store.folder, store.ANSWERS), shift.results)
     with Watch(folders) as watch:
         while True:
+            if not os.path.exists(os.path.join(shift.place.folder, "guardian.lock")):
+                raise DoflowError(f"{shift.place.folder} was removed under its guardian", "run the same command again")
             before = shift.pipeline().text
             for signal in shift.place.store.waiting(target="guardian"):
                 if decisions.heed(shift, signal):

@@ -44,12 +44,16 @@ class Runner:
 
     def run(self) -> int:
         """Until the guardian lets the node go, or the orchestrator is beyond help; 0 = the node was handed over."""
-        with places.held(self.place.node(self.node, "runner.lock"), f"a runner works on {self.node}"):
+        lock = self.place.node(self.node, "runner.lock")
+        with places.held(lock, f"a runner works on {self.node}"):
             self.place.store.prepare()
             self.place.note("runner", "runner_started", node=self.node, attempt=self.work.attempt, pid=os.getpid())
             with Watch([self.place.store.folder]) as watch:
                 self.sit()
                 while not self.hear():
+                    if not os.path.exists(lock):  # somebody removed the project, or this node's state
+                        self.seat.end()
+                        return 1
                     self.look()
                     watch.add(os.path.join(self.seat.folder, programs.EVENTS))
                     watch.sleep(self.check)
