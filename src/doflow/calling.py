@@ -14,7 +14,7 @@ from doflow.guards import budget
 from doflow.guards.scope import Scope
 from doflow.job import Job
 from doflow.light import replace
-from doflow.model import BY_AGENT, Ask, Outcome, Profile, Status, Step
+from doflow.model import BY_AGENT, Ask, Outcome, Profile, Result, Status, Step
 from doflow.render import Brief, Input
 from doflow.sessions import Session
 from doflow.world import STATE, TASKS, World
