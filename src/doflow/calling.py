@@ -7,14 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from doflow import files, findings, keys, patience, process, purse, render, sections, sessions, watching
+from doflow import doers, files, findings, keys, patience, process, purse, render, sections, sessions, watching
 from doflow.agents import registry
-from doflow.errors import UsageError
 from doflow.guards import budget
 from doflow.guards.scope import Scope
 from doflow.job import Job
 from doflow.light import replace
-from doflow.model import BY_AGENT, Ask, Outcome, Profile, Result, Status, Step
+from doflow.model import Ask, Outcome, Profile, Result, Status
 from doflow.render import Brief, Input
 from doflow.sessions import Session
 from doflow.world import STATE, TASKS, World
@@ -35,7 +34,7 @@ def call(
     """
     saves = job.step.from_text and job.step.kind == "agent"
     before = world.digest(job.makes[0]) if saves else ""
-    profile = profile_for(job.step, world)
+    profile = doers.profile(job.step, world)
     ask = asked(job, world, profile, attempt, role, trouble)
     own = profile.name == world.profile_of(job.step)  # who stands in for another has no session to go on in
     outcome = _reply(ask, job, world, (session or _rejected(job, world, attempt, role)) if own else None)
@@ -149,17 +148,12 @@ def asked(job: Job, world: World, profile: Profile, attempt: int, role: str, tro
     writes = None if role == "repair" and step.kind == "shell" else job.writes
     return Ask(
         step.id, prompt(job, world, trouble), profile, str(world.root), world.run.name, str(world.run_dir),
-        _model(step, profile, world), role, job.phase.number if job.phase else "", attempt=attempt,
+        doers.model(step, profile, world), role, job.phase.number if job.phase else "", attempt=attempt,
         makes=tuple(str(world.root / path) for path in job.makes), check=step.check, from_text=step.from_text,
         read_only=writes == () and (step.from_text or not job.makes),
         markers=tuple(route.when for route in step.routes) or step.check.ends, goal=world.run.goal, trouble=trouble,
         machine=step.machine if role != "persona" else "",
     )  # fmt: skip
-
-
-def _model(step: Step, profile: Profile, world: World) -> str:
-    """A step's own model is of its own agent: who stands in for that one has a model of his own."""
-    return (step.model if profile.name == world.profile_of(step) else "") or profile.model
 
 
 def prompt(job: Job, world: World, trouble: str = "") -> str:
@@ -225,51 +219,6 @@ def conditions(job: Job, world: World) -> tuple[Input, ...]:
         if record and record.marker.startswith("CONDITIONAL") and world.digest(path):
             found.append(Input(f"{path} (meet what is open here)", world.place.text(path)))
     return tuple(found)
-
-
-def profile_for(step: Step, world: World) -> Profile:
-    """Who does a step now; an agent that is not there, or not named, is an error in words."""
-    return _named(patience.stand_in(step, world), step, world)
-
-
-def _named(name: str, step: Step, world: World) -> Profile:
-    profile = world.settings.profile(name)
-    if profile is None and name in registry.KNOWN:
-        return Profile(name, name)
-    if profile is None:
-        known = ", ".join(profile.name for profile in world.settings.agents)
-        raise UsageError(
-            f"step {step.id} wants the agent {name!r}, which doflow.yaml does not have (it has: {known})",
-            f"add it below `agents:` in doflow.yaml, for example  {name}: {{use: command, argv: [python3, agent.py]}}",
-        )
-    return profile
-
-
-def check_agents(world: World) -> None:
-    """Before a run begins: is everybody who is to do a step of it there?"""
-    for name in world.order():
-        step = world.flow.step(name)
-        if step is not None and (step.kind in BY_AGENT or step.repair):
-            for who in patience.chain(step, world):
-                profile = _named(who, step, world)
-                agent = registry.find(profile.use)
-                if profile.args and profile.use in registry.CLIS:
-                    from doflow.agents import endings
-
-                    endings.refuse_managed(getattr(agent, "PROGRAM"), profile)  # noqa: B009 - only a CLI's file has one
-                if step.machine:
-                    from doflow import ordering
-
-                    ordering.check(step, profile, str(world.root))
-                if profile.sandbox:
-                    from doflow.guards import sandbox
-
-                    sandbox.probe(profile, str(world.root), world.environ)
-                budget.check(profile, step, world)
-                if step.via == "tmux" or step.judge:
-                    from doflow import paned
-
-                    paned.refuse(step, profile, world)
 
 
 def _changes(job: Job, world: World) -> str:

@@ -28,9 +28,9 @@ def preflight(world: World) -> None:
             'git config user.name "Your Name" && git config user.email you@example.org',
         )
     if any(step.kind in BY_AGENT for step in world.flow.steps):
-        from doflow import calling
+        from doflow import doers
 
-        calling.check_agents(world)
+        doers.check(world)
     if world.settings.verify:
         from doflow import showing
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from doflow import calling, endings, files, findings, frame, keys, render, reviewed, reviewing, watching
+from doflow import calling, doers, endings, files, findings, frame, keys, render, reviewed, reviewing, watching
 from doflow.findings import Finding
 from doflow.guards import budget
 from doflow.guards.fence import Fence
@@ -154,7 +154,7 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, f
         return Outcome(Status.DONE, text=reviewed.commit_of(work, world))
 
     def produce(job: Job, world: World, attempt: int) -> Outcome:
-        ask = calling.asked(job, world, calling.profile_for(job.step, world), attempt, "fixer", "")
+        ask = calling.asked(job, world, doers.profile(job.step, world), attempt, "fixer", "")
         ask = replace(ask, prompt=render.fix(step.id, world.run.dir, listed, mine, writes is None), round=now.round)
         return calling.send(ask, job, world, watching.log_path(job, world, attempt, "fixer"))
 

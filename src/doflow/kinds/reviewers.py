@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from doflow import book as books
-from doflow import calling, findings, keys, patience, process, render, reviewed, reviewing, watching
+from doflow import calling, doers, findings, keys, patience, process, render, reviewed, reviewing, watching
 from doflow.findings import Answer
 from doflow.job import Job
 from doflow.light import replace
@@ -53,7 +53,7 @@ def _again(job: Job, persona: str, outcome: Outcome, attempt: int, rule: Retry, 
 
 
 def _call(job: Job, now: Progress, persona: str, world: World, attempt: int) -> Outcome:
-    profile = calling.profile_for(job.step, world)
+    profile = doers.profile(job.step, world)
     question = calling.asked(job, world, profile, attempt, "persona", "")
     question = replace(
         question, prompt=_prompt(job, now, persona, world), persona=persona, round=now.round, makes=(), read_only=True
