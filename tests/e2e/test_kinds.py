@@ -537,7 +537,9 @@ implement: {kind: implement, phases: tasks.md, prompt: "Do phase {phase}, {title
     ]  # fmt: skip
     assert project.prompts()[0].startswith(f"Make it, {run}.")
     assert project.prompts()[2].startswith("Do phase 2, House.")
-    assert "T002" in project.prompts()[2] and "T001" not in project.prompts()[2]
+    own, _, checklist = project.prompts()[2].partition("## Task Checklist")
+    assert "T002" in own and "T001" not in own, "its own section of the task list"
+    assert "T001" in checklist and "T002" in checklist, "and the whole list, to see where it stands"
 
 
 def test_named_variables_reach_the_agent(project):

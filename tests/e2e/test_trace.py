@@ -315,14 +315,14 @@ if step == "plan" and attempt == 1:
 
 
 def test_code_that_leaked_into_the_runs_folder_is_put_aside_and_never_once_a_phase_is_done(begun):
-    begun.agent(script.good(before="if step == 'plan': make('code', 'leak.py')"))
+    limited = "if phase == '1': make('PART = 1', 'part.py')\nif phase == '2': stop(75)\n"
+    begun.agent(script.good(before=limited + "if step == 'plan': make('code', 'leak.py')"))
     done = entry(begun)
-    assert (done.returncode, (begun.run_dir() / "leak.py").exists()) == (1, False)
+    assert (done.returncode, (begun.run_dir() / "leak.py").exists()) == (3, False), done.stdout + done.stderr
+    warned = [line for line in events(done) if line["event"] == "warning" and "leak.py" in line["message"]]
+    assert warned, "with a warning"
     assert "leak.py" in begun.doflow("quarantine", "list").stdout, "kept aside, not deleted"
 
-    assert begun.doflow("adopt", "plan").returncode == 0
-    begun.agent(script.good(before="if phase == '1': make('PART = 1', 'part.py')\nif phase == '2': stop(75)"))
-    assert entry(begun).returncode == 3
     assert begun.state("077-old")["implement_phases_completed"] == ["phase_1"]
     begun.agent(script.good())
     done = entry(begun)
