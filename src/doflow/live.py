@@ -144,7 +144,7 @@ class Live(Plain):
 
     def _open(self) -> None:
         try:
-            self._region = _Region(self._out, self)
+            self._region = _Region(self._out, self, self._guard)
         except ImportError:
             self.close()
             return
@@ -169,9 +169,13 @@ class Live(Plain):
 
 
 class _Region:
-    """The changing lines at the bottom of a terminal. The cursor stays visible: however we end, it is not lost."""
+    """The changing lines at the bottom of a terminal. The cursor stays visible: however we end, it is not lost.
 
-    def __init__(self, out: TextIO, content: Live) -> None:
+    They are painted anew by a thread of ours, under the guard of the view: rich's own would paint between two halves of
+    somebody else's line.
+    """
+
+    def __init__(self, out: TextIO, content: Live, guard: threading.RLock) -> None:
         import os
 
         from rich.console import Console
@@ -183,12 +187,20 @@ class _Region:
             legacy_windows=False, _environ=known,
         )  # fmt: skip
         self._painter = Painter(
-            content, console=self._console, refresh_per_second=_RATE, transient=True,
+            content, console=self._console, auto_refresh=False, transient=True,
             redirect_stdout=False, redirect_stderr=False,
         )  # fmt: skip
         with suppress(OSError, ValueError):
             self._painter.start(refresh=True)
             self._console.show_cursor(True)
+        self._guard, self._closed = guard, threading.Event()
+        threading.Thread(target=self._paint, daemon=True).start()
+
+    def _paint(self) -> None:
+        while not self._closed.wait(1 / _RATE):
+            with self._guard, suppress(OSError, ValueError):
+                if not self._closed.is_set():
+                    self._painter.refresh()
 
     def say(self, line: str) -> None:
         from rich.text import Text
@@ -197,6 +209,7 @@ class _Region:
             self._console.print(Text(line), soft_wrap=True)
 
     def close(self) -> None:
+        self._closed.set()
         with suppress(OSError, ValueError):
             self._painter.stop()
 
