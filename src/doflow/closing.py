@@ -21,7 +21,8 @@ def complete(world: World, begun: bool) -> None:
             if step.id in world.order() and step.id not in book.steps:
                 _complete(world, step)
     loose = sorted(name for name in book.loose if name in book.steps) or sorted(world.own)[:1]
-    if not begun and book.last.get("event", "pipeline_complete") != "pipeline_complete":  # killed as its end was recorded
+    ended = book.last.get("event", "pipeline_complete") == "pipeline_complete"
+    if not begun and not ended:  # killed while its end was being recorded
         loose = loose or ["the end"]
     if loose and world.head.branch == world.run.branch:
         names = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")

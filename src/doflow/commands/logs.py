@@ -81,8 +81,9 @@ def logs(args: Namespace) -> int:
 
 
 def _done(events: Path, name: str) -> bool:
-    """A command that said nothing leaves no log, only its end in the ledger."""
-    return any(entry["event"] == "step_complete" and entry.get("step") == name for entry in ledger.read(events))
+    """A command that said nothing leaves no log, only its beginning and its end in the ledger."""
+    begun = ("step_starting", "step_complete")
+    return any(entry["event"] in begun and entry.get("step") == name for entry in ledger.read(events))
 
 
 def _silent(log: Log, there: list[Log]) -> str:
