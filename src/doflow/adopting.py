@@ -27,7 +27,8 @@ def take(world: World, name: str, why: str, commit: bool = True) -> tuple[str, .
     _phases(step, world)
     world.ledger.add("adopted", step=name, files=list(paths), message=why)
     if commit:
-        also = report(step, world)
+        kept = (path for path, digest in world.book.kept.items() if world.digest(path) == digest)
+        also = (*report(step, world), *(path for path in kept if path not in paths))
         commit_lock(world, f"Keep {name} as it is: {', '.join(step.makes) or why}", (*paths, *also), name)
     return paths
 

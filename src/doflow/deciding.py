@@ -27,7 +27,7 @@ def opened(run: str = "") -> Iterator[tuple[Desk, Work]]:
         if work.world.run.fresh:
             name = work.world.run.name
             raise UsageError(f"run {name} has nothing to decide here yet", _unbegun(work.world))
-        intake.preflight(work.world)
+        intake.preflight(work.world, paying=False)
         recovery.recover(work.world, work.fence)
         yield desk, work
 

@@ -23,7 +23,7 @@ def broken(job: Job, world: World, trouble: str) -> Outcome:
     return Outcome(Status.FAILED, f"{job.name} did not keep its contract: {trouble}", hint)
 
 
-def strayed(job: Job, world: World, strays: tuple[str, ...]) -> Outcome:
+def strayed(job: Job, world: World, strays: tuple[str, ...], mine: tuple[str, ...] = ()) -> Outcome:
     """What it wrote elsewhere is put back; an artifact that keeps its contract is held for the person to take."""
     names = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
     reason = f"{job.name} wrote where it may not: {names}"
@@ -31,7 +31,7 @@ def strayed(job: Job, world: World, strays: tuple[str, ...]) -> Outcome:
     held = bool(job.makes) and not checks.problems(job.step, job.makes, world)
     if held:
         hint += f"\n  {', '.join(job.makes)} is fine: doflow adopt {job.step.id}   takes it without another call"
-    return Outcome(Status.REFUSED, reason, hint, held=held)
+    return Outcome(Status.REFUSED, reason, hint, held=held, files=mine if held else ())
 
 
 def hinted(outcome: Outcome, world: World) -> Outcome:
@@ -59,7 +59,7 @@ def told(job: Job, world: World, outcome: Outcome) -> None:
         world.ledger.add("stopped", **job.where)
     else:
         kept = (
-            {path: world.digest(path) for path in job.makes}
+            {path: world.digest(path) for path in (*job.makes, *outcome.files)}
             if outcome.status is Status.REFUSED and outcome.held
             else {}
         )

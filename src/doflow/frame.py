@@ -172,7 +172,7 @@ def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: i
     with world.guard:
         mine, strays = fence.look(job) if job.watched else ((), ())
         if strays:
-            return endings.strayed(job, world, strays)
+            return endings.strayed(job, world, strays, tuple(changed_files(job, world, mine)))
         if job.phase and not mine:
             world.ledger.add("warning", **job.where, message=f"the agent of {job.name} is done and changed no file")
         made = changed_files(job, world, mine)

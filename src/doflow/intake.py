@@ -15,8 +15,9 @@ from doflow.repo import look
 from doflow.world import TASKS, World
 
 
-def preflight(world: World) -> None:
-    """Everything that would make a run fail later, said before anything is written or paid."""
+def preflight(world: World, paying: bool = True) -> None:
+    """Everything that would make a run fail later, said before anything is written or paid; not `paying`: a person
+    decides, nobody is called."""
     unbuilt.refuse(world.flow)
     head = world.head
     trouble = look.state(head)
@@ -27,7 +28,7 @@ def preflight(world: World) -> None:
             "git does not know who you are, and doflow invents no author",
             'git config user.name "Your Name" && git config user.email you@example.org',
         )
-    if any(step.kind in BY_AGENT for step in world.flow.steps):
+    if paying and any(step.kind in BY_AGENT for step in world.flow.steps):
         from doflow import doers
 
         doers.check(world)

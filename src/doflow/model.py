@@ -55,6 +55,7 @@ class Outcome:
     spent: Usage | None = None
     gone: bool = False
     agent: str = ""
+    files: tuple[str, ...] = ()  # of an attempt that is held: what it made and changed
 
     @property
     def ok(self) -> bool:

@@ -132,7 +132,7 @@ class Session:
                 return
             from doflow import intake
 
-            intake.preflight(work.world)
+            intake.preflight(work.world, paying=self.executing)
             project.prepare(self.root)
             if self.holder is not None:
                 self.holder.sign()

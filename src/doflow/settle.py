@@ -89,7 +89,9 @@ def commit_lock(world: World, subject: str, paths: tuple[str, ...] = (), step: s
         world.write_lock()
         if not world.settings.commit_artifacts:
             return ""
-        return _commit(world, (*paths, f"{world.run.dir}/{lock.NAME}"), _message(world, subject, step, ""), {})
+        given = (*world.given, lock.NAME, *(path for path, _ in world.flow.inputs))
+        named = dict.fromkeys((*paths, *(f"{world.run.dir}/{name}" for name in given)))
+        return _commit(world, tuple(named), _message(world, subject, step, ""), {})
 
 
 def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str, Artifact]]:

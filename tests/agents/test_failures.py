@@ -137,6 +137,8 @@ def test_a_write_outside_of_the_project_is_refused_and_the_step_is_not_done(
 
     assert (code, end["event"]) == (1, "error"), end
     assert not outside.exists()
-    refusing = name == "opencode"  # Claude Code is told by our own hook, and goes on: it is the artifact that is missing
+    refusing = (
+        name == "opencode"
+    )  # Claude Code is told by our own hook, and goes on: it is the artifact that is missing
     assert end["status"] == ("refused" if refusing else "failed"), end
     assert ("was refused" if refusing else "did not keep its contract") in end["message"]

@@ -660,3 +660,38 @@ def test_one_item_of_a_foreach_is_reset_or_rejected_alone(project):
     assert (project.doit("each").returncode, project.calls()) == (0, ["part:two", "part:one"])
     assert "shorter" in project.prompts()[-1]
     assert clean_tree(project)
+
+
+def test_adopt_commits_all_that_the_refused_step_was_allowed_to_write(project):
+    project.flow("one", 'flow: one\nsteps:\n  c: {prompt: Go, makes: c.md, writes: ["/lib/**"]}\n')
+    project.commit("A flow")
+    project.agent("""
+        usual()
+        import os
+        os.makedirs("lib", exist_ok=True)
+        open("lib/l", "w").write("code")
+        open("stray", "w").write("stray")
+    """)
+    assert project.doit("one", "--goal=x").returncode == 1
+
+    assert project.doflow("adopt", "c").returncode == 0
+
+    done = project.doit("one")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.git("status", "--porcelain") == ""
+    assert {"lib/l", "specs/001-x/c.md", "specs/001-x/input.md"} <= set(project.git("ls-files").split())
+
+
+def test_a_person_decides_although_the_budget_could_not_be_kept(project):
+    project.flow("one", "flow: one\nsteps:\n  c: {prompt: Go, makes: c.md}\n")
+    project.commit("A flow")
+    project.agent("""
+        usual()
+        open("stray", "w").write("stray")
+    """)
+    assert project.doit("one", "--goal=x").returncode == 1
+    project.settings("budget: {usd: 1}\n")
+
+    done = project.doflow("adopt", "c")
+
+    assert done.returncode == 0, done.stdout + done.stderr
