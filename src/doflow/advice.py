@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from doflow import ledger, runs
+from doflow import ledger, plan, runs
 from doflow.light import dataclass
 from doflow.outlook import SETTLED, Line, away
 from doflow.world import World
@@ -127,4 +127,7 @@ def _asked(line: Line, world: World) -> Advice:
     if line.role == "clarify":
         asked = "".join(f"\n  {number}. {words}" for number, words in enumerate(line.reasons, 1))
         return Advice(f"{line.step} asks:{asked}", f"{decide(world, 'answer')}   then: {go}")
-    return Advice(line.reasons[0], f"{go} --force={line.step}   asks again")
+    found = world.flow.step(line.step)
+    rule = plan.rule(found, world.book.markers.get(line.step, "")) if found else None
+    again = ",".join(rule.again) if rule else ""
+    return Advice(line.reasons[0], f"{go} --force={again or line.step}   asks again")

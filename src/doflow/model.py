@@ -116,12 +116,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """When the marker line is found: go on with other steps, or pause."""
+    """When the marker line is found: go on with other steps, or pause until `again` (else the step) is done again."""
 
     when: str
     then: tuple[str, ...] = ()
     variant: str = ""
     pause: str = ""
+    again: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def _waits(found: Step, outer: Step, inner: Flow, before: tuple[str, ...]) -> tu
 def _route(rule: Route, outer: str, rest: tuple[str, ...]) -> Route:
     """What the inner flow goes on with, and then what comes after it."""
     if rule.pause:
-        return rule
+        return replace(rule, again=tuple(f"{outer}/{name}" for name in rule.again))
     return replace(rule, then=(*(f"{outer}/{name}" for name in rule.then), *rest))
 
 

@@ -103,7 +103,8 @@ def test_a_diamond_routes_by_the_result_and_the_last_one_asks_for_a_person(tmp_p
         (translate.PASS, ()), (translate.FAIL, ("a-2", "g-2", "d-2")),
     ]  # fmt: skip
     assert first.reads == (Read("results/g.md"),)
-    assert last.routes[1].pause == "d still fails after 1 retry; mend it by hand, then: doit p --force=g-2"
+    assert last.routes[1].pause == "d still fails after 1 retry; mend it by hand"
+    assert last.routes[1].again == ("g-2",), "whose result it read"
     assert Read("results/g.md", optional=True) in step(found, "a-2").reads
     assert step(found, "a-2").about == "a (try 2)"
 

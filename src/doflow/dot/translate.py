@@ -55,7 +55,7 @@ def flow(path: str, name: str, shown: str) -> Flow:
             (Problem(shown, routed.line, 1, message, "run the flow that this was drawn from, or use a diamond"),)
         )
     unrolled = loops.unroll(pipeline)
-    steps = tuple(_Steps(pipeline, unrolled, name).step(turn) for turn in unrolled.turns.values())
+    steps = tuple(_Steps(pipeline, unrolled).step(turn) for turn in unrolled.turns.values())
     if not steps:
         raise FlowError(
             (Problem(shown, pipeline.line, 1, "the pipeline has nothing to do", "add a node with shape=box"),)
@@ -85,8 +85,8 @@ def person(gate: Node) -> bool:
 class _Steps:
     """Builds the steps of one pipeline."""
 
-    def __init__(self, pipeline: Pipeline, unrolled: Unrolled, name: str) -> None:
-        self._pipeline, self._unrolled, self._name = pipeline, unrolled, name
+    def __init__(self, pipeline: Pipeline, unrolled: Unrolled) -> None:
+        self._pipeline, self._unrolled = pipeline, unrolled
 
     def step(self, turn: Turn) -> Step:
         node = turn.node
@@ -157,9 +157,9 @@ class _Steps:
         """Decides by its own command, else by the results before it; what a person has passed counts as a pass."""
         node = turn.node
         most = turn.number - 1
-        again = f"mend it by hand, then: doit {self._name} --force={','.join(turn.after) or turn.id}"
-        otherwise = Route(FAIL, turn.otherwise) if not turn.last else Route(
-            FAIL, pause=f"{node.id} still fails after {most} retr{'y' if most == 1 else 'ies'}; {again}")  # fmt: skip
+        again = () if node.get("command") else self._decided_on(turn)
+        pause = f"{node.id} still fails after {most} retr{'y' if most == 1 else 'ies'}; mend it by hand"
+        otherwise = Route(FAIL, pause=pause, again=again) if turn.last else Route(FAIL, turn.otherwise)
         step = replace(step, kind="shell", routes=(Route(PASS, turn.then), otherwise), agent="", model="", commit="")
         if node.get("command"):
             run = ("sh", "-c", _TRY, "sh", node.get("command"), f"{{run_dir}}/{result(turn)}")
@@ -173,6 +173,10 @@ class _Steps:
         files = tuple(result(one) for one in before if judged(self._pipeline, one.node))
         reads = tuple(Read(file) for file in files)
         return replace(step, run=("sh", "-c", _JUDGE, "sh", *(f"{{run_dir}}/{file}" for file in files)), reads=reads)
+
+    def _decided_on(self, turn: Turn) -> tuple[str, ...]:
+        """Whose results the diamond reads: by itself it would only read the same again."""
+        return tuple(name for name in turn.after if judged(self._pipeline, self._unrolled.turns[name].node))
 
     def _reports(self, turn: Turn) -> tuple[Read, ...]:
         """What was reported right before: who follows is done again when that changes."""

@@ -84,7 +84,7 @@ def route(step: Step, world: World) -> tuple[Outcome, str]:
     if rule.variant:
         world.book.variant = rule.variant
     if rule.pause:
-        hint = f"{world.again} --force={step.id}   asks again"
+        hint = f"{world.again} --force={','.join(rule.again) or step.id}   asks again"
         world.ledger.add("paused", step=step.id, message=rule.pause, hint=hint, marker=marker)
         return Outcome(Status.PAUSED, f"{marker}: {rule.pause}", hint), marker
     return Outcome(Status.DONE), marker
