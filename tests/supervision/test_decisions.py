@@ -15,7 +15,7 @@ from doflow.oversight import Supervision
 from doflow.panes.tmux import Tmux
 from doflow.signals.kinds import Signal
 from doflow.signals.store import Store
-from doflow.supervise import decisions, validation
+from doflow.supervise import decisions, terminal, validation
 from doflow.supervise.place import Place
 from doflow.supervise.shift import Shift, retries_left
 
@@ -301,10 +301,10 @@ def test_the_first_verdict_counts_whoever_asks_later(desk: Desk) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_persons_yes_and_anything_else(desk: Desk) -> None:
+def test_a_persons_yes_and_no(desk: Desk) -> None:
     node = reading.read(desk.dot).node("a")
     assert node is not None
-    for attempt, said in enumerate(("approve", "Yes", "looks odd, no tests"), 1):
+    for attempt, said in enumerate(("approve", "Yes", "reject: looks odd, no tests"), 1):
         assert validation.verdict(desk.shift, node, attempt) is None
         desk.store.answer(f"verdict.a.{attempt}", said, "Ada")
 
@@ -313,3 +313,32 @@ def test_a_persons_yes_and_anything_else(desk: Desk) -> None:
     assert [(one or {}).get("passed") for one in found] == [True, True, False]
     assert (found[2] or {})["text"] == "looks odd, no tests"
     assert json.loads(next(Path(desk.shift.results).glob("verdict.a.3*")).read_text())["by"] == "person"
+
+
+@pytest.mark.parametrize("said", ["perhaps", "3", "approve it if the tests pass", "not yet", ""])
+def test_what_is_none_of_the_options_is_neither_a_yes_nor_a_no_and_is_asked_again(said: str, desk: Desk) -> None:
+    node = reading.read(desk.dot).node("a")
+    assert node is not None
+    validation.verdict(desk.shift, node, 1)
+    desk.store.answer("verdict.a.1", said, "Ada")
+
+    assert [validation.verdict(desk.shift, node, 1) for _ in range(2)] == [None, None]
+    assert [one.reply for one in terminal.open_questions(desk.place)] == ["verdict.a.1"]
+    assert f"{said!r} is none of the options" in desk.said[-1]
+    desk.store.answer("verdict.a.1", "2", "Ada")
+    assert (validation.verdict(desk.shift, node, 1) or {})["passed"] is False
+
+
+def test_a_question_that_was_asked_before_is_said_again_by_the_next_guardian_with_its_choices(desk: Desk) -> None:
+    node = reading.read(desk.dot).node("a")
+    assert node is not None
+    validation.verdict(desk.shift, node, 1)
+    heard: list[str] = []
+    later = Shift(desk.place, {}, heard.append)
+
+    for _ in range(3):
+        validation.verdict(later, node, 1)
+
+    (said,) = heard
+    assert "    1. approve\n    2. reject\n  next: doflow signal answer verdict.a.1 '…' --pipeline p" in said
+    assert heard == desk.said

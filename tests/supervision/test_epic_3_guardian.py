@@ -256,7 +256,7 @@ def test_ac_8_what_nothing_can_validate_goes_to_a_person(site: Any) -> None:
     assert code == 2
     assert "a (a) is done, and nothing is named that could validate it. Is it right? Acceptance: it works" in said
     assert here.statuses("p")["a"] == "impl_complete"
-    here.doflow("signal", "answer", "verdict.a.1", "no tests were written")
+    here.doflow("signal", "answer", "verdict.a.1", "reject: no tests were written")
     assert run(here, "p.dot", "--no-wait")[0] == 2
     assert here.panes() == ["a 1", "a 2"], "the answer was its feedback"
     here.doflow("signal", "answer", "verdict.a.2", "approve")

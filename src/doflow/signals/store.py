@@ -170,6 +170,12 @@ class Store:
         files.write(path, (json.dumps(value, indent=1) + "\n").encode())
         return path
 
+    def unanswer(self, token: str) -> None:
+        """Put an answer that means nothing away: its question is open again."""
+        path = os.path.join(self.folder, ANSWERS, f"{_SAFE.sub('_', token)}.json")
+        with suppress(FileNotFoundError):
+            os.replace(path, f"{path}.unclear")
+
     def answered(self, token: str) -> str | None:
         """What a person said to it; None = nothing yet."""
         try:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from doflow import process
+from doflow.dot import reading
 from doflow.dot.model import ACTIVE, CODERGEN, FAILED, IMPL_COMPLETE, PENDING, TERMINAL, Node, Pipeline
+from doflow.errors import FlowError
 from doflow.light import replace
 from doflow.panes import tmux
 from doflow.supervise import assignment as assignments
 from doflow.supervise import detach, tools
 from doflow.supervise import place as places
+from doflow.supervise.place import Place
 from doflow.supervise.shift import Shift
 
 SOON = 20.0
 FALLS = 4
+
+
+def refuse(place: Place) -> None:
+    """Before anything is moved or started: what nodes that are worked on need. What else is wrong is said later."""
+    with suppress(FlowError):
+        if any(node.handler == CODERGEN for node in reading.read(place.dot).nodes):
+            tmux.check()
 
 
 def keep(shift: Shift, pipeline: Pipeline) -> None:

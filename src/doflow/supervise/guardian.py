@@ -25,7 +25,7 @@ from doflow.dot.model import (
 from doflow.errors import DoflowError, UsageError
 from doflow.signals import store
 from doflow.signals.watch import Watch
-from doflow.supervise import crew, decisions, validation
+from doflow.supervise import crew, decisions, menu, validation
 from doflow.supervise import place as places
 from doflow.supervise.place import Place
 from doflow.supervise.shift import Say, Shift
@@ -37,6 +37,7 @@ def run(place: Place, environ: Mapping[str, str], say: Say, wait: bool = True, c
     """Run the pipeline to its end; 0 = every node is validated, 1 = some failed, 2 = only a person can go on (`wait` off)."""
     if not place.dot:
         raise UsageError(f"there is no pipeline {place.pipeline!r}", "name its file: doflow guardian run NAME.dot")
+    crew.refuse(place)
     with places.held(os.path.join(place.folder, "guardian.lock"), f"a guardian works on {place.pipeline}"):
         places.begin(place)
         place.store.clean(place.settings.supervision.keep_days)
@@ -72,6 +73,7 @@ def _work(shift: Shift, wait: bool, check: float) -> int:
                 return code
             if pipeline.text == before:
                 if not wait and _only_a_person(shift, pipeline):
+                    shift.say(f"paused: answer, then: doflow guardian run {os.path.relpath(shift.place.dot)} --no-wait")
                     return PAUSED
                 watch.sleep(check)
 
@@ -184,8 +186,8 @@ def _blocked(shift: Shift, pipeline: Pipeline) -> bool:
     for node in failed:
         record = shift.record(node.id)
         issue = f"{node.id} has failed after attempt {record['attempt']}: {str(record['feedback'])[:800]}"
-        said = shift.ask(f"failed.{node.id}.{record['attempt']}", node.id, issue, ("retry", "stop"))
-        if said is not None and said.strip().casefold().startswith(("retry", "1", "again")):
+        said = shift.ask(f"failed.{node.id}.{record['attempt']}", node.id, issue, menu.FATE)
+        if said is not None and menu.chosen(said, menu.FATE)[0] == "retry":
             _revive(shift, node, said)
             return False
         stop |= said is not None

@@ -13,6 +13,7 @@ from doflow.dot.model import Node, Pipeline
 from doflow.errors import DoflowError
 from doflow.light import regex
 from doflow.signals.kinds import Signal
+from doflow.supervise import menu
 from doflow.supervise import place as places
 from doflow.supervise.place import Place
 
@@ -86,18 +87,24 @@ class Shift:
         places.save(path, {**found, "at": places.now()})
 
     def ask(self, token: str, node: str, issue: str, options: tuple[str, ...]) -> str | None:
-        """What a person says to this; None = nothing yet. The question goes up once."""
+        """What a person says to this; None = nothing yet. The question goes up once, and every shift says it."""
         said = self.place.store.answered(token)
+        if said is not None and menu.own(options) and not menu.chosen(said, options)[0]:
+            self.place.store.unanswer(token)
+            self.say(f"{said!r} is none of the options, and {node} is asked about again")
+            said = None
         if said is not None:
             self.asked.pop(token, None)
             return said
+        known = token in self.asked
         self.asked[token] = node
         payload = {"pipeline_id": self.place.pipeline, "issue": issue, "options": list(options)}
         sent = self.place.store.once(Signal("ESCALATION", payload, reply=token))
         if sent is not None:
             self.place.note("guardian", "escalated", node=node, token=token, issue=issue)
+        if not known:
             hint = f"doflow signal answer {token} '…' --pipeline {self.place.pipeline}"
-            self.say(f"a person is needed: {issue}\n  next: {hint}")
+            self.say(f"a person is needed: {issue}{menu.lines(options)}\n  next: {hint}")
         return None
 
     def reply(self, signal: Signal, kind: str, **payload: object) -> None:

@@ -14,7 +14,7 @@ from doflow import notify
 from doflow.errors import UsageError
 from doflow.signals.kinds import Signal
 from doflow.signals.watch import Watch
-from doflow.supervise import detach, validation
+from doflow.supervise import crew, detach, menu, validation
 from doflow.supervise import place as places
 from doflow.supervise.guardian import PAUSED
 from doflow.supervise.place import Place
@@ -66,7 +66,7 @@ class Terminal:
                             codes[ward.place.pipeline] = code
                 if len(codes) == len(self.wards):
                     return max(codes.values(), key=lambda code: {0: 0, 2: 1}.get(code, 2))
-                self._listen(0.0)
+                self.listen(0.0)
                 watch.sleep(self.check)
 
     def _health(self, ward: Ward) -> int | None:
@@ -74,7 +74,11 @@ class Terminal:
         if ward.alive():
             return None
         self._news(ward)
-        if ward.code == 0 or (ward.code == 1 and ward.complete) or (ward.code == PAUSED and not self.wait):
+        if ward.code == PAUSED and not self.wait:
+            again = " ".join(os.path.relpath(one.place.dot) for one in self.wards)
+            self.say(f"{ward.place.pipeline}: paused: answer, then: doflow guardian launch {again} --no-wait")
+            return PAUSED
+        if ward.code == 0 or (ward.code == 1 and ward.complete):
             return ward.code
         now = time.monotonic()
         ward.starts = [when for when in ward.starts if now - when < WITHIN]
@@ -112,21 +116,33 @@ class Terminal:
                 ward, "failed", str(payload["error"]), f"its log: {os.path.join(ward.place.folder, 'guardian.log')}"
             )
         else:
-            token = signal.reply or signal.token
-            hint = f"doflow signal answer {token} '…' --pipeline {name}"
-            self.say(f"{name}: ESCALATION: {payload['issue']}{_offered(payload['options'])}\n  next: {hint}")
-            self._notify(ward, "paused", str(payload["issue"]), hint)
-            if self.stdin is not None:
-                self.asking.append((ward, signal))
-                self._prompt()
+            self._notify(ward, "paused", str(payload["issue"]), self._ask(ward, signal))
+
+    def _ask(self, ward: Ward, signal: Signal) -> str:
+        """Show a question, take up its answer if somebody sits here; how it is answered from elsewhere."""
+        name, payload, token = ward.place.pipeline, signal.payload, signal.reply or signal.token
+        hint = f"doflow signal answer {token} '…' --pipeline {name}"
+        self.say(f"{name}: ESCALATION: {payload['issue']}{menu.lines(payload['options'])}\n  next: {hint}")
+        if self.stdin is not None:
+            self.asking.append((ward, signal))
+            self._prompt()
+        return hint
+
+    def recall(self) -> None:
+        """What an earlier launch has shown, and nobody has answered, is shown again."""
+        for ward in self.wards:
+            new = {signal.unique for signal in ward.place.store.waiting(target="terminal")}
+            for signal in open_questions(ward.place):
+                if signal.unique not in new:
+                    self._ask(ward, signal)
 
     def _prompt(self) -> None:
         ward, signal = self.asking[0]
         self.say(
-            f"{ward.place.pipeline}: your answer to: {signal.payload['issue']}{_offered(signal.payload['options'])}"
+            f"{ward.place.pipeline}: your answer to: {signal.payload['issue']}{menu.lines(signal.payload['options'])}"
         )
 
-    def _listen(self, seconds: float) -> None:
+    def listen(self, seconds: float) -> None:
         """A line that the person typed is the answer to the oldest open question."""
         while self.asking and _settled(*self.asking[0]):
             self.asking.pop(0)
@@ -141,7 +157,12 @@ class Terminal:
             ward, signal = self.asking.pop(0)
             options = signal.payload["options"]
             chosen = options[int(text) - 1] if text.isdecimal() and 1 <= int(text) <= len(options) else text
-            answer(ward.place, signal, chosen, "terminal")
+            try:
+                answer(ward.place, signal, chosen, "terminal")
+            except UsageError as error:
+                self.say(f"{ward.place.pipeline}: {error}")
+                self.asking.insert(0, (ward, signal))
+                return
             self.say(f"{ward.place.pipeline}: answered: {chosen}")
 
     def _notify(self, ward: Ward, event: str, message: str, hint: str) -> None:
@@ -170,6 +191,7 @@ def launch(
         if not place.dot:
             raise UsageError(f"there is no pipeline {name!r}", "name its file, for example pipelines/auth.dot")
         validation.refuse(reading.read(place.dot), place)
+        crew.refuse(place)
         places.begin(place)
     known = [place.pipeline for place in placed]
     twice = next((name for name in known if known.count(name) > 1), "")
@@ -177,6 +199,7 @@ def launch(
         raise UsageError(f"two pipelines are called {twice}", "give one of the files another name")
     terminal = Terminal([Ward(place) for place in placed], environ, say, stdin)
     terminal.wait = wait
+    terminal.recall()
     return terminal.run()
 
 
@@ -188,7 +211,8 @@ def launch_guardian(place: Place, environ: Mapping[str, str], wait: bool = True)
 
 
 def answer(place: Place, escalation: Signal, text: str, by: str) -> str:
-    """Keep a person's answer; the guardian is woken by it."""
+    """Keep a person's answer; the guardian is woken by it. One that is no answer is refused."""
+    menu.refuse(text, escalation.payload["options"], escalation.reply or escalation.token, place.pipeline)
     path = place.store.answer(escalation.reply or escalation.token, text, by)
     place.note("terminal", "answered", to=escalation.reply or escalation.token, text=text[:500], by=by)
     return path
@@ -205,7 +229,3 @@ def _answered(place: Place, signal: Signal) -> bool:
 
 def _settled(ward: Ward, signal: Signal) -> bool:
     return _answered(ward.place, signal)
-
-
-def _offered(options: Sequence[str]) -> str:
-    return "".join(f"\n    {place}. {said}" for place, said in enumerate(options, 1))

@@ -11,13 +11,12 @@ from doflow.dot.model import CODERGEN, CONDITION, FAILED, GATE, TERMINAL, TOOL, 
 from doflow.errors import FlowError, Problem, UsageError
 from doflow.light import dataclass
 from doflow.model import Command, Timeout
-from doflow.supervise import assignment, judging
+from doflow.supervise import assignment, judging, menu
 from doflow.supervise.place import Place
 from doflow.supervise.shift import Shift
 
 LIMIT = Timeout(0.0, 1800.0)
 TAIL = 3000
-YES = ("approve", "approved", "yes", "y", "ok", "go", "1")
 _OWN = {
     CODERGEN: ("validate", "check"),
     GATE: ("validate", "command"),
@@ -104,11 +103,11 @@ def _person(shift: Shift, node: Node, token: str, why: str) -> dict[str, Any] | 
     issue = f"{node.id} ({node.label}) {what}. {asked}" + (f" A reviewer could not tell: {why[:500]}" if why else "")
     if node.get("acceptance"):
         issue += f" Acceptance: {node.get('acceptance')}"
-    said = shift.ask(token, node.id, issue, ("approve", "reject"))
+    said = shift.ask(token, node.id, issue, menu.VERDICT)
     if said is None:
         return None
-    passed = said.strip().casefold() in YES
-    return shift.settle(token, {"passed": passed, "text": said, "by": "person"})
+    word, note = menu.chosen(said, menu.VERDICT)
+    return shift.settle(token, {"passed": word == "approve", "text": note or said, "by": "person"})
 
 
 def _judged(place: Place, node: Node, how: Means, attempt: int, evidence: str) -> dict[str, Any]:
