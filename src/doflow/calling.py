@@ -13,7 +13,7 @@ from doflow.guards import budget
 from doflow.guards.scope import Scope
 from doflow.job import Job
 from doflow.light import replace
-from doflow.model import Ask, Outcome, Profile, Result, Status
+from doflow.model import Ask, Command, Outcome, Profile, Result, Status
 from doflow.render import Brief, Input
 from doflow.sessions import Session
 from doflow.world import STATE, TASKS, World
@@ -87,14 +87,16 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
 
         ask, order = ordering.arm(ask, world.environ)
     command = adapter.call(ask, world.environ)
-    if ask.profile.sandbox:
-        from doflow.guards import sandbox
-
-        also = (order.base,) if order else ()
-        command = sandbox.wrap(command, ask.profile, Scope(job, world), world, also)
+    command, made = _boxed(command, ask, job, world, (order.base,) if order else ())
     kept = _recording(ask, job, world) if world.options.record else None
     purse.begins(ask, job, world, out)
-    result = process.run(command, out, err, watching.timeout_of(job, world), watching.beat(job, world, out))
+    try:
+        result = process.run(command, out, err, watching.timeout_of(job, world), watching.beat(job, world, out))
+    finally:
+        if made:
+            from doflow.guards import openings
+
+            openings.leave(made)
     outcome = adapter.outcome(ask, result, lambda: _last(out))
     if order:
         outcome = ordering.judge(ask, order, outcome, out)
@@ -107,6 +109,19 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
     if ask.profile.name != world.profile_of(job.step):
         outcome = replace(outcome, agent=f"{ask.profile.name} {ask.model}".strip())
     return budget.kept(outcome, ask, job.step, world)
+
+
+def _boxed(
+    command: Command, ask: Ask, job: Job, world: World, also: tuple[str, ...]
+) -> tuple[Command, tuple[str, ...]]:
+    """In a room of its own, if its profile says so; with the folders that were made for it."""
+    if not ask.profile.sandbox:
+        return command, ()
+    from doflow.guards import sandbox
+
+    scope = Scope(job, world)
+    made = sandbox.enter(scope, world)
+    return sandbox.wrap(command, ask.profile, scope, world, also), made
 
 
 def _in_pane(ask: Ask, job: Job, world: World, out: str) -> Outcome:

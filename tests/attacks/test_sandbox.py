@@ -148,6 +148,36 @@ def test_a_phase_in_the_room_writes_everything_but_what_is_protected(boxed):
 
 
 @needs_bwrap
+@pytest.mark.parametrize(
+    ("writes", "may"),
+    [("lib/**", {"new"}), ("/lib/deep/*.txt", {"new"}), ("/src/new.py", {"beside"}), ("other/**", set[str]())],
+)
+def test_the_room_opens_only_what_may_be_written_also_where_it_is_not_there_yet(boxed, writes, may):
+    settle(
+        boxed,
+        """{
+        "new": lambda: write("lib/deep/new.txt" if os.path.isdir("lib/deep") else "lib/new.py"),
+        "beside": lambda: write("src/new.py"),
+        "the code": lambda: write("src/app.py"),
+        "the notes": lambda: write("notes.md"),
+        "a new file": lambda: write("new.txt"),
+    }""",
+    )
+    boxed.write("notes.md", "as it was\n")
+    boxed.flow("work", f"flow: work\nsteps:\n  write: {{prompt: Write it, makes: out.json, writes: ['{writes}']}}\n")
+    boxed.commit("A narrow step")
+
+    done = boxed.doit("work", "--goal=x")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((boxed.run_dir() / "out.json").read_text())
+    assert {name for name, what in found.items() if what == "done"} == may
+    assert boxed.read("src/app.py") == boxed.read("notes.md") == "as it was\n"
+    assert (boxed.root / "lib").exists() == ("new" in may) and not (boxed.root / "other").exists()
+    assert boxed.git("status", "--porcelain") == ""
+
+
+@needs_bwrap
 @pytest.mark.slow
 def test_nothing_of_an_agent_in_the_room_outlives_it(boxed):
     settle(boxed, '{"a daemon": lambda: subprocess.Popen(["setsid", "sleep", "4242"], start_new_session=True)}')

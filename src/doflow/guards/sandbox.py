@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from doflow import environment, process
 from doflow.errors import UsageError
+from doflow.guards import openings
 from doflow.guards.scope import Scope
 from doflow.light import replace
 from doflow.model import Command, Profile, Timeout
@@ -27,12 +28,19 @@ _ROOM = (
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
     *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run"),
 )
+#: so many files outside of the scope are bound read-only one by one
+_MOST = 200
 _LIMIT = Timeout(idle=0, max=20)
 _probed: set[str] = set()
 
 
 def probe(profile: Profile, root: str, environ: Mapping[str, str]) -> None:
     """Before a run begins: can there be such a room here? Once per process."""
+    if profile.use == "rehearsal":
+        raise UsageError(
+            f"agents.{profile.name}: `sandbox` is not for `use: rehearsal`: it is a part of doflow, and no model is asked",
+            "take `sandbox` out of this profile in doflow.yaml",
+        )
     program = _program(profile, root, environ)
     if program in _probed:
         return
@@ -71,6 +79,11 @@ def wrap(command: Command, profile: Profile, scope: Scope, world: World, also: t
     return replace(command, argv=(*words, "--chdir", command.cwd or root, "--", *command.argv), env=env)
 
 
+def enter(scope: Scope, world: World) -> tuple[str, ...]:
+    """Makes the folders that a job may write and that are not there yet: only what exists can be opened."""
+    return openings.make(os.path.realpath(world.root), _globs(scope))
+
+
 def _program(profile: Profile, root: str, environ: Mapping[str, str]) -> str:
     if profile.sandbox != "bwrap":
         raise UsageError(f"agents.{profile.name}: there is no sandbox {profile.sandbox!r}", "write `sandbox: bwrap`")
@@ -92,7 +105,7 @@ def _project(root: str, scope: Scope) -> Iterator[str]:
         yield from ("--bind", folder, folder)
     bound: set[str] = set(open_)
     for folder in open_:
-        for path in _protected(root, folder, scope):
+        for path in _locked(root, folder, scope):
             for above in _between(folder, path):
                 if above not in bound:
                     bound.add(above)
@@ -102,8 +115,7 @@ def _project(root: str, scope: Scope) -> Iterator[str]:
 
 def _roots(root: str, scope: Scope) -> list[str]:
     """The folders that are open, none inside another."""
-    globs = ("/",) if scope.writes is None else tuple(scope.writes)
-    named = {_folder(root, glob) for glob in globs} | {
+    named = {_folder(root, glob) for glob in _globs(scope)} | {
         os.path.dirname(os.path.join(root, path)) for path in scope.makes
     }
     found: list[str] = []
@@ -113,30 +125,46 @@ def _roots(root: str, scope: Scope) -> list[str]:
     return found
 
 
+def _globs(scope: Scope) -> tuple[str, ...]:
+    return ("/",) if scope.writes is None else tuple(scope.writes)
+
+
 def _folder(root: str, glob: str) -> str:
     """The nearest existing folder that holds all a glob means."""
-    anchored = "/" in glob.rstrip("/")
-    parts = glob.strip("/").split("/") if anchored else []
     place = root
-    for part in parts[:-1] if parts and not glob.endswith("/") else parts:
+    for part in openings.head(glob):
         inner = os.path.join(place, part)
-        if any(sign in part for sign in "*?") or os.path.islink(inner) or not os.path.isdir(inner):
+        if os.path.islink(inner) or not os.path.isdir(inner):
             break
         place = inner
     return place
 
 
-def _protected(root: str, folder: str, scope: Scope) -> Iterator[str]:
-    """Outermost first: whole folders where everything below is protected, else files."""
+def _locked(root: str, folder: str, scope: Scope) -> list[str]:
+    """Outermost first: whole folders where nothing below may be written, else files. Of files that are merely outside of
+    the scope only so many: more would make the room slow to build, and they are put back afterwards as everywhere."""
+    found: list[tuple[str, bool]] = []
     for place, below, names in os.walk(folder):
         rel = os.path.relpath(place, root)
         rel = "" if rel == "." else f"{rel}/"
-        whole = [name for name in below if name == ".git" or scope.protects(f"{rel}{name}/x")]
-        for name in sorted((*whole, *(name for name in names if name == ".git" or scope.protects(f"{rel}{name}")))):
-            path = os.path.join(place, name)
-            if not os.path.islink(path):
-                yield path
+        whole = {
+            name: must
+            for name in below
+            if (must := name == ".git" or scope.protects(f"{rel}{name}/x")) or not _reaches(scope, f"{rel}{name}")
+        }
+        files = {name: scope.protects(f"{rel}{name}") for name in names if not scope.allows(f"{rel}{name}")}
+        closed = {os.path.join(place, name): must or name == ".git" for name, must in sorted((whole | files).items())}
+        found += [(path, must) for path, must in closed.items() if not os.path.islink(path)]
         below[:] = [name for name in below if name not in whole and not os.path.islink(os.path.join(place, name))]
+    many = sum(not must for _, must in found) > _MOST
+    return [path for path, must in found if must or not many]
+
+
+def _reaches(scope: Scope, folder: str) -> bool:
+    """Whether something below this folder may be written."""
+    if scope.writes is None or any(path.startswith(f"{folder}/") for path in scope.makes):
+        return True
+    return any(openings.reaches(glob, folder) for glob in scope.writes)
 
 
 def _between(top: str, path: str) -> list[str]:
