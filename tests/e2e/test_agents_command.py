@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,43 @@ def test_a_flag_that_doflow_sets_itself_is_refused_before_a_run_begins(project: 
     assert done.returncode == 1
     assert "agents.default.args: '--model'" in done.stdout and "`model:`" in done.stdout
     assert project.runs() == [] and project.git("branch", "--format=%(refname:short)").split() == ["main"]
+
+
+@pytest.mark.always
+def test_an_agent_whose_sandbox_cannot_be_had_cannot_be_used(project: Project) -> None:
+    stand_in(project.outside / "bin", "claude", login=0)
+    (project.outside / "bin" / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions' >&2\nexit 1\n")
+    (project.outside / "bin" / "bwrap").chmod(0o755)
+    project.write("doflow.yaml", "agents:\n  default: {use: claude, sandbox: bwrap}\n")
+
+    code, found = agents(project, "default")
+
+    assert code == 1
+    assert "`sandbox: bwrap` cannot work here: bwrap: No permissions" in found["default"]["problem"]
+    assert "take `sandbox` out of doflow.yaml" in found["default"]["hint"]
+
+
+def test_an_agent_without_bubblewrap_for_its_sandbox_cannot_be_used(project: Project) -> None:
+    bare = project.outside / "bare"
+    bare.mkdir()
+    for name in ("git", "sh", "env"):
+        (bare / name).symlink_to(shutil.which(name) or "/bin/sh")
+    project.write("doflow.yaml", "agents:\n  default: {use: command, argv: [sh], sandbox: bwrap}\n")
+
+    done = project.doflow("agents", "default", env={"PATH": str(bare)})
+
+    assert done.returncode == 1
+    assert "cannot be used" in done.stdout
+    assert "needs bubblewrap, which is not installed" in done.stdout and "apt install bubblewrap" in done.stdout
+
+
+@pytest.mark.always
+def test_a_sandbox_for_the_rehearsal_is_refused_before_a_run_begins(project: Project) -> None:
+    project.write("doflow.yaml", "agents:\n  default: {use: rehearsal, sandbox: bwrap}\n")
+    project.commit("Settings")
+
+    done = project.doit("tiny", "--goal=x")
+
+    assert done.returncode == 1
+    assert "agents.default: `sandbox` is not for `use: rehearsal`" in done.stdout + done.stderr
+    assert project.runs() == [] and agents(project, "default")[0] == 1

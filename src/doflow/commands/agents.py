@@ -41,13 +41,27 @@ def agents(args: Namespace) -> int:
     probed = {profile.name for profile in wanted if args.probe and (profile.name != "-" or args.name)}
 
     def ask(profile: Profile) -> Found:
-        found = probing.look(profile, os.environ, root)
+        found = _housed(probing.look(profile, os.environ, root), profile, root)
         return probing.call(found, profile, os.environ) if profile.name in probed else found
 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(ask, wanted))
     _tell(found, args)
     return 1 if any(one.problem and (one.profile != "-" or args.name) for one in found) else 0
+
+
+def _housed(found: Found, profile: Profile, root: str) -> Found:
+    """An agent whose sandbox cannot be had cannot be used: a run would refuse it."""
+    if not profile.sandbox or found.problem:
+        return found
+    from doflow.errors import UsageError
+    from doflow.guards import sandbox
+
+    try:
+        sandbox.probe(profile, root, os.environ)
+    except UsageError as error:
+        return light.replace(found, problem=error.message, hint=error.hint)
+    return found
 
 
 def _mine() -> tuple[str, tuple[Profile, ...]]:
