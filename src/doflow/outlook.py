@@ -50,18 +50,22 @@ def of(world: World, held: bool = False) -> tuple[Line, ...]:
     gone = forgotten(world.root)
     changing: dict[str, str] = {}
     unsettled: set[str] = set()
+    moved: set[str] = set()
     undecided = ""
     for name in world.order():
         step = world.flow.step(name)
         assert step is not None
         ready = unsettled.isdisjoint(world.before(name))
-        found = [_placed(line, ready, held, world) for line in _lines(step, world, gone)]
+        told = [_following(line, moved.intersection(world.before(name))) for line in _lines(step, world, gone)]
+        found = [_placed(line, ready, held, world) for line in told]
         found = [_perhaps(line, step, changing, undecided, world) for line in _in_turn(found)]
         lines += found
         if any(line.state not in SETTLED for line in found):
             unsettled.add(name)
         if any(line.reasons or line.maybe for line in found if line.role in WORK):
             changing |= dict.fromkeys(_changes(step, world), name)
+        if _moves(step, found, world):
+            moved.add(name)
         if step.routes and not plan.rule(step, world.book.markers.get(name, "")):
             undecided = name
     return tuple(lines)
@@ -213,6 +217,22 @@ def _placed(line: Line, ready: bool, held: bool, world: World) -> Line:
     return replace(line, state="next" if ready else "waiting")
 
 
+def _moves(step: Step, lines: list[Line], world: World) -> bool:
+    """Whether an implement step, once its phases are done again, is another one for the steps that follow it."""
+    if step.kind != "implement" or not any(line.reasons for line in lines):
+        return False
+    if away(world) or not world.digest(world.phases(step)):
+        return False
+    record = world.book.steps.get(step.id)
+    return record is None or record.key != judge.phase_keys(step, world)[-1][1].key
+
+
+def _following(line: Line, moved: set[str]) -> Line:
+    if not moved or line.reasons or line.role not in ("step", "item"):
+        return line
+    return replace(line, state="done", reasons=(f"the phases of {', '.join(sorted(moved))}, which it follows, change",))
+
+
 def _in_turn(lines: list[Line]) -> list[Line]:
     """Within a step: a phase waits for the one before it, a gate for its step; items wait for nobody."""
     found: list[Line] = []
@@ -239,4 +259,6 @@ def _rests_on(line: Line, step: Step, world: World) -> list[str]:
     one = (world.step(line.name) if line.role == "item" else None) or step
     paths = [path for read in one.reads for path in world.place.expand(read.path)]
     paths += [_CODE] if world.reviews_code(step) else []
+    coded = [found for name in world.before(step.id) if (found := world.flow.step(name)) and found.kind == "implement"]
+    paths += [world.phases(found) for found in coded]
     return [*paths, *(world.path(said) for said in step.makes)] if line.role == "gate" else paths

@@ -83,3 +83,25 @@ def test_changed_requirements_of_a_finished_session_begin_a_delta_session(shop: 
     assert "## Input: " + second + "/delta_prd.md" in shop.prompts()[1]
     assert shop.git("ls-files", second).split()[-1].startswith(second)
     assert f"{second}/delta_from.txt" in shop.git("ls-files", second)
+
+
+@pytest.mark.always
+def test_the_plan_says_of_an_edited_backlog_what_then_runs(shop: Project) -> None:
+    assert "hunt says `BUGS: NONE`: the run ends there, done\n" in shop.doflow("plan", "prd").stdout
+    assert shop.doit("prd", timeout=120).returncode == 0
+    (session,) = prd.sessions(shop)
+    backlog = shop.read(f"{session}/tasks.json")
+    assert "Do P1.M1.T1.S2" in backlog
+    shop.write(f"{session}/tasks.json", backlog.replace("Do P1.M1.T1.S2", "Do it otherwise"))
+    shop.forget_calls()
+
+    planned = {line["step"]: line for line in json.loads(shop.doflow("plan", "prd", "--json").stdout)["steps"]}
+    done = shop.doit("prd", timeout=120)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {"implement:P1.M1.T1.S2", "validate", "hunt"} <= set(shop.calls())
+    said = {name for name, line in planned.items() if line["verdict"] == "runs" and name != "validation"}
+    assert said == set(shop.calls())
+    assert planned["validation"]["verdict"] == "runs"
+    assert planned["validate"]["reasons"] == ["the phases of implement, which it follows, change"]
+    assert "nothing to run" in shop.doflow("plan", "prd").stdout

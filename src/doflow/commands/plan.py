@@ -147,7 +147,8 @@ def _agent(line: Line, world: World) -> str:
 def _say_routes(name: str, world: World) -> None:
     step = world.flow.step(name)
     for rule in step.routes if step and not plans.rule(step, world.book.markers.get(name, "")) else ():
-        say(f"  {name} says `{rule.when}`: {', '.join(rule.then) or f'pause: {rule.pause}'}")
+        leads = f"pause: {rule.pause}" if rule.pause else ", ".join(rule.then) or "the run ends there, done"
+        say(f"  {name} says `{rule.when}`: {leads}")
 
 
 def _json(world: World, lines: tuple[Line, ...], stops: list[str], costs: list[tuple[str, Forecast]]) -> int:
