@@ -56,10 +56,11 @@ class Ledger:
                 idle.now()  # what was put off is on the disk before this is
             with self._guard:
                 file, text = self._open(), line(entry)
+                ours = self._copy is None or file.mark() == self._mark  # else somebody wrote here: `mend` is to see it
                 file.add(text, sync is True)
                 if self._copy is not None:
                     self._copy += text
-                    self._mark = file.mark()
+                    self._mark = file.mark() if ours else self._mark
             if sync == LATER:
                 idle.later(self.sync)
         self._listen(entry)

@@ -830,6 +830,7 @@ def test_init_outside_of_git_is_refused_and_writes_nothing(tmp_path: Path):
     project = Project(tmp_path, git=False)
     for path in project.root.iterdir():
         path.unlink()
+    project.env["GIT_CEILING_DIRECTORIES"] = str(tmp_path)  # whatever stands in the system's temporary folder
     told = project.doflow("init")
 
     assert told.returncode == 1

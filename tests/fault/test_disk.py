@@ -173,17 +173,13 @@ def test_a_state_folder_that_cannot_be_written_is_told_and_nothing_is_called(tmp
     goes_on(project, CALLED)
 
 
-def test_a_commit_that_fails_keeps_the_work_and_calls_nobody_again(tmp_path):
+def test_a_lock_that_an_agent_leaves_in_git_does_not_keep_its_work_from_being_committed(tmp_path):
     project = heavy(tmp_path)
     project.agent(f'import pathlib\n(root / ".git" / "index.lock").touch() if step == "tasks" else None\n{AGENT}')
 
     done = project.doit(*COMMAND)
 
-    said = done.stdout + done.stderr
-    assert (done.returncode, "Traceback" in said, "index.lock" in said) == (1, False, True), said
-    (project.root / ".git" / "index.lock").unlink()
-    before = project.calls()
-    project.agent(AGENT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not (project.root / ".git" / "index.lock").exists()
     goes_on(project, CALLED)
-    assert project.calls()[len(before) :] == ["implement:1"]
     shutil.rmtree(project.root)

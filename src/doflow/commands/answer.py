@@ -131,8 +131,8 @@ def _write(args: argparse.Namespace, asked: Asked, given: dict[int, str], work: 
 def _replace(path: str, texts: tuple[str | None, ...], step: Step, world: World) -> None:
     """The step stays done with the new bytes; text of a person's own stays theirs."""
     author = "person" if judge.carried(path, world) else "answer"
-    text = sections.answered(world.place.text(path) or "", texts)
     full = world.root / path
+    text = sections.answered(full.read_bytes().decode("utf-8", "surrogateescape"), texts)  # line ends as they are
     files.write(full, text.encode("utf-8", "surrogateescape"), full.stat().st_mode & 0o777)
     record = world.book.steps[step.id]
     made = {**record.made, path: world.digest(path)}
