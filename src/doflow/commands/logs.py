@@ -65,7 +65,7 @@ def logs(args: Namespace) -> int:
     while log is None and args.follow and holder.held(root):
         time.sleep(0.1)
         log = _choose(folder, name, args)
-    if log is None and not args.err and _done(folder.parent / "events.jsonl", name):
+    if log is None and not args.err and not args.attempt and _done(folder.parent / "events.jsonl", name):
         warn(f"{name} said nothing")
         return 0
     if log is None:
