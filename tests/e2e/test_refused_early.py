@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.support.project import Project
 
 FLOW = "flow: small\nsteps:\n  plan: {prompt: Plan it., makes: plan.md%s}\n"
@@ -11,23 +10,6 @@ FLOW = "flow: small\nsteps:\n  plan: {prompt: Plan it., makes: plan.md%s}\n"
 def untouched(project: Project) -> bool:
     branches = project.git("branch", "--format=%(refname:short)").split()
     return (project.calls(), project.runs(), branches) == ([], [], ["main"])
-
-
-@pytest.mark.parametrize(
-    ("key", "words"),
-    [
-        ("via: tmux", "`via: tmux`"),
-        ("judge: cheap", "`judge`"),
-    ],
-)
-def test_a_step_that_asks_for_what_is_not_there_yet_is_refused(project: Project, key: str, words: str) -> None:
-    project.flow("small", FLOW % f", {key}")
-
-    done = project.doit("small", "--goal=x")
-
-    assert (done.returncode, untouched(project)) == (1, True)
-    assert "flows/small.yaml:3:3: step plan" in done.stdout
-    assert words in done.stdout
 
 
 def test_with_settings_that_cannot_be_read_nothing_runs_on_defaults(project: Project) -> None:

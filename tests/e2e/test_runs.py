@@ -427,6 +427,7 @@ def test_a_project_in_a_folder_of_a_larger_repository_commits_only_its_own_files
 
 def test_a_folder_that_is_no_repository_is_refused(tmp_path):
     project = Project(tmp_path, git=False)
+    project.env["GIT_CEILING_DIRECTORIES"] = str(tmp_path)  # whatever stands in the system's temporary folder
     project.flow("two", TWO)
 
     assert "not in a git repository" in refused(project, "two", "--goal=First")
