@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
 import pytest
 from tests.support import prd
+from tests.support.prd import CHANGED, DONE, FIX, MAIN, hashed, markers
 from tests.support.project import Project
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-MAIN = ["backlog", "research:p1-m1-t1-s1", "research:p1-m1-t1-s2", "implement:P1.M1.T1.S1", "implement:P1.M1.T1.S2",
-        "validate", "hunt"]  # fmt: skip
-FIX = ["backlog", "research:p1-m1-t1-s1", "implement:P1.M1.T1.S1", "validate"]
-DONE = {
-    "P1": "Complete",
-    "P1.M1": "Complete",
-    "P1.M1.T1": "Complete",
-    "P1.M1.T1.S1": "Complete",
-    "P1.M1.T1.S2": "Complete",
-}
-CHANGED = prd.REQUIREMENTS + "- It refunds.\n"
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Project:
     return prd.project(tmp_path)
-
-
-def hashed(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def markers(project: Project, run: str) -> dict[str, str]:
-    """What the lock says of each step that has a marker."""
-    lines = project.read(f"{run}/doflow.lock").splitlines()
-    rows = [line.strip().partition(": ") for line in lines if line.startswith('  "')]
-    return {json.loads(name): value["marker"] for name, _, text in rows if "marker" in (value := json.loads(text))}
 
 
 def test_the_commit_of_a_subtask_holds_its_code_and_its_status(shop: Project) -> None:

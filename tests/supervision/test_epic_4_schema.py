@@ -6,23 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.dots import NODE
 from tests.support.project import Project
 
-NODE = """\
-    impl_auth [
-        handler="codergen"
-        shape=box
-        status="pending"
-        bead_id="AUTH-042"
-        worker_type="backend-solutions-engineer"
-        prd_ref="PRD-AUTH-001"
-        prd_section="Epic 2: JWT Authentication"
-        solution_design=".claude/documentation/SOLUTION-DESIGN-AUTH.md"
-        target_dir="services/auth"
-        acceptance="JWT auth with refresh tokens, unit tests pass, no hardcoded secrets"
-        promise_ac="AC-2"
-    ];
-"""
 HEAD = 'digraph auth {\n    graph [prd_ref="PRD-AUTH-001"];\n    start [shape=Mdiamond];\n    exit [shape=Msquare];\n'
 TAIL = "    start -> impl_auth -> exit;\n}\n"
 
@@ -45,7 +31,7 @@ def test_ac_1_section_design_and_folder_are_read_from_a_node(project: Project, d
     found = node["all_attrs"]
     assert found["prd_section"] == "Epic 2: JWT Authentication"
     assert found["solution_design"] == ".claude/documentation/SOLUTION-DESIGN-AUTH.md"
-    assert found["target_dir"] == "services/auth"
+    assert found["target_dir"] == "zenagent/agencheck/agencheck-support-agent"
 
 
 @pytest.mark.parametrize("key", ["prd_ref", "acceptance"])

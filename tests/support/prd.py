@@ -9,6 +9,7 @@ and finds as many bugs, hunt by hunt, as it is told. `before` is Python that run
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -96,3 +97,27 @@ def statuses(project: Project, session: str) -> dict[str, str]:
 
     walk(json.loads(project.read(f"{session}/tasks.json"))["backlog"])
     return found
+
+
+MAIN = ["backlog", "research:p1-m1-t1-s1", "research:p1-m1-t1-s2", "implement:P1.M1.T1.S1", "implement:P1.M1.T1.S2",
+        "validate", "hunt"]  # fmt: skip
+FIX = ["backlog", "research:p1-m1-t1-s1", "implement:P1.M1.T1.S1", "validate"]
+DONE = {
+    "P1": "Complete",
+    "P1.M1": "Complete",
+    "P1.M1.T1": "Complete",
+    "P1.M1.T1.S1": "Complete",
+    "P1.M1.T1.S2": "Complete",
+}
+CHANGED = REQUIREMENTS + "- It refunds.\n"
+
+
+def hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def markers(project: Project, run: str) -> dict[str, str]:
+    """What the lock says of each step that has a marker."""
+    lines = project.read(f"{run}/doflow.lock").splitlines()
+    rows = [line.strip().partition(": ") for line in lines if line.startswith('  "')]
+    return {json.loads(name): value["marker"] for name, _, text in rows if "marker" in (value := json.loads(text))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.dots import NODE
 
 from doflow.dot import checks, reading
 
@@ -28,24 +29,8 @@ GOOD = """digraph p {
 """
 
 #: the node of the requirements, with what a pipeline needs around it
-FULL = """digraph auth {
-    start [shape=Mdiamond]; exit [shape=Msquare]; gate [shape=hexagon];
-    impl_auth [
-        handler="codergen"
-        shape=box
-        status="pending"
-        bead_id="AUTH-042"
-        worker_type="backend-solutions-engineer"
-        prd_ref="PRD-AUTH-001"
-        prd_section="Epic 2: JWT Authentication"
-        solution_design=".claude/documentation/SOLUTION-DESIGN-AUTH.md"
-        target_dir="zenagent/agencheck/agencheck-support-agent"
-        acceptance="JWT auth with refresh tokens, unit tests pass, no hardcoded secrets"
-        promise_ac="AC-2"
-    ]
-    start -> impl_auth -> gate -> exit
-}
-"""
+AROUND = "    start [shape=Mdiamond]; exit [shape=Msquare]; gate [shape=hexagon];\n"
+FULL = "digraph auth {\n" + AROUND + NODE + "    start -> impl_auth -> gate -> exit\n}\n"
 
 
 def said(text: str) -> list[tuple[str, str, int, str]]:

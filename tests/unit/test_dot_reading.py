@@ -7,27 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.dots import NODE
 
 from doflow.dot import editing, reading, scan
 from doflow.errors import FlowError, UsageError
 
-#: the node that the requirements show in full
-FULL = """digraph auth {
-    impl_auth [
-        handler="codergen"
-        shape=box
-        status="pending"
-        bead_id="AUTH-042"
-        worker_type="backend-solutions-engineer"
-        prd_ref="PRD-AUTH-001"
-        prd_section="Epic 2: JWT Authentication"
-        solution_design=".claude/documentation/SOLUTION-DESIGN-AUTH.md"
-        target_dir="zenagent/agencheck/agencheck-support-agent"
-        acceptance="JWT auth with refresh tokens, unit tests pass, no hardcoded secrets"
-        promise_ac="AC-2"
-    ]
-}
-"""
+FULL = "digraph auth {\n" + NODE + "}\n"
 
 
 def edges(text: str) -> list[tuple[str, str]]:
