@@ -17,7 +17,7 @@ _held: list[tuple[str, int]] = []
 class Holder:
     """The lock of this process. `holder.json` only makes the message of the next one kind.
 
-    `left`: when the holder before signed, if it was killed (seconds; 0 = it ended in order).
+    `left`: when the holder before signed, if it was killed (seconds; 0 = it ended in order), and `dead`: its pid.
     """
 
     def __init__(self, root: Path, command: str) -> None:
@@ -27,6 +27,7 @@ class Holder:
         self._signed = False
         self._lent = False
         self.left = 0.0
+        self.dead = 0
 
     def take(self) -> None:
         self._fd = _inherited(self._root)
@@ -45,8 +46,10 @@ class Holder:
                 f"another run works in {self._root}{who(self._root)}", "wait for it, or stop it with ^C"
             ) from cause
         self._fd = fd
+        signed = self._root / ".doflow" / "holder.json"
         with suppress(OSError):
-            self.left = (self._root / ".doflow" / "holder.json").stat().st_mtime
+            self.left = signed.stat().st_mtime
+            self.dead = _pid(signed)
 
     def sign(self) -> None:
         """Say who holds it; called when the run really begins."""
@@ -126,6 +129,15 @@ def _patiently(fd: int) -> None:
         except OSError:
             time.sleep(0.02)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _pid(signed: Path) -> int:
+    import json
+
+    try:
+        return int(json.loads(signed.read_text())["pid"])
+    except (ValueError, KeyError, TypeError):
+        return 0
 
 
 def _from_kernel(root: Path) -> str:

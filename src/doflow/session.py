@@ -115,13 +115,18 @@ class Session:
             holder.take()
             self.holder = holder
             if holder.left:
-                self._unlock(holder.left)
+                self._succeed(holder)
 
-    def _unlock(self, since: float) -> None:
-        """The run before was killed: what its git had locked at that moment is free again."""
+    def _succeed(self, holder: Holder) -> None:
+        """The run before was killed: what it had started ends, what its git had locked at that moment is free again."""
+        from doflow import marked
         from doflow.repo import look, stale
 
-        freed = stale.free(look.find(str(self.root)), since)
+        if holder.dead:
+            alive = marked.kill(b"DOFLOW_TREE=%d.*" % holder.dead, os.fsencode(f"DOFLOW_RUN_DIR={self.root}/*"))
+            if alive:
+                self.warn(f"a killed run left programs at work, which are killed: {', '.join(map(str, sorted(alive)))}")
+        freed = stale.free(look.find(str(self.root)), holder.left)
         if freed:
             self.warn(f"the git of a killed run left a lock, which is removed: {', '.join(freed)}")
 

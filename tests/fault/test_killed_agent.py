@@ -3,10 +3,11 @@ person wrote since."""
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
-from tests.support.crash import none_left
+from tests.support.crash import alive, none_left
 from tests.support.project import Project, eventually
 
 FLOW = "flow: work\nsteps:\n  write: {prompt: Write it, makes: out.md}\n"
@@ -110,3 +111,38 @@ def test_a_forged_lock_of_a_killed_run_is_not_believed(project):
 def named(said: str) -> set[str]:
     line = next(line for line in said.splitlines() if "left by a killed step and kept aside: " in line)
     return set(line.partition("kept aside: ")[2].split(", "))
+
+
+SURVIVOR = """
+import time
+(outside / f"pid.{nth}").write_text(str(os.getpid()))
+while not nth:
+    put("src/app.py", "evil")
+    time.sleep(0.01)
+usual()
+"""
+
+
+def test_an_agent_that_outlives_doflow_and_its_nanny_is_killed_before_another_one_starts(project):
+    """As after `pkill -9 python`, with an agent that is no Python."""
+    project.write("src/app.py", "as it was\n")
+    project.flow("work", FLOW)
+    project.commit("Ground")
+    project.agent(SURVIVOR)
+    run = project.start("doit", "work", "--goal=x")
+    pid = project.outside / "pid.0"
+    assert eventually(lambda: pid.exists() and pid.read_text() != "" and project.read("src/app.py") == "evil")
+    agent = int(pid.read_text())
+    os.kill(run.pid, signal.SIGSTOP)  # so that neither sees the other die
+    for other in alive(project.home).keys() - {agent}:
+        os.kill(other, signal.SIGKILL)
+    run.wait(20)
+    assert list(alive(project.home)) == [agent]
+
+    done = project.doit("work")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"a killed run left programs at work, which are killed: {agent}" in done.stdout + done.stderr
+    assert none_left(project.home) == {}
+    assert project.read("src/app.py") == "as it was\n"
+    assert project.calls() == ["write", "write"]

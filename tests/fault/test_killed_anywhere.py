@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -299,10 +298,7 @@ def run_and_kill(project: Project, story: Story, line: int) -> bool:
         return False
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
-    for pid in crash.alive(project.home):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    assert crash.none_left(project.home) == {}
+    crash.kill_all(project.home)
     return True
 
 

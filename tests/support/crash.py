@@ -184,6 +184,23 @@ def none_left(home: os.PathLike[str], seconds: float = 10.0) -> dict[int, str]:
     return found
 
 
+def kill_all(home: os.PathLike[str]) -> None:
+    """Kill until nothing is left. A process that is just being started shows no environment, so one look proves nothing."""
+    import time
+
+    empty, until = 0, time.monotonic() + 20.0
+    while empty < 3:
+        found = alive(home)
+        assert time.monotonic() < until, found
+        empty = 0 if found else empty + 1
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.01)
+
+
 def main() -> int:
     kind, last, sys.argv = sys.argv[1], int(sys.argv[2]), ["doit", *sys.argv[3:]]
     here = os.path.dirname(os.path.abspath(__file__))
