@@ -83,7 +83,7 @@ def _yaml(text: str, name: str) -> Any:
     quoted = _KEY.sub(r'"\1"\2', text)
     inner = "".join(f"  {line}" for line in quoted.splitlines(keepends=True))
     try:
-        return _words(load.tree(f"answers:\n{inner}\n", name).root.value[0][1])
+        return _words(load.tree(f"answers:\n{inner}\n", name).nodes().value[0][1])
     except FlowError as cause:
         what = cause.problems[0].message
         line = max(1, cause.problems[0].line - 1)

@@ -15,10 +15,25 @@ if TYPE_CHECKING:
     from doflow.session import Work
 
 
+IO = {"capture": False}
+_LISTS = ("creator_params", "setup_tasks", "_actions", "task_dep", "wild_dep", "value_savers", "uptodate", "targets")
+
+
 class FlowTask(Task):  # type: ignore[misc]
     """A task that learns from a router's answer what it waits for."""
 
     ahead: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+
+    def sister(self, **own: Any) -> FlowTask:
+        """Another task with these attributes of its own: what doit has checked of the first one it need not check again."""
+        state = self.__dict__.copy()
+        for name in _LISTS:
+            state[name] = []
+        state["file_dep"], state["calc_dep"], state["values"] = set(), set(), {}
+        state.update(own)
+        other = FlowTask.__new__(FlowTask)
+        other.__dict__ = state
+        return other
 
     def update_deps(self, deps: Mapping[str, Any]) -> None:
         super().update_deps(self.ahead(deps) if self.ahead and "order" in deps else deps)

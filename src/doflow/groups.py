@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from doit.task import DelayedLoader, Task
 
 from doflow.errors import DoflowError
-from doflow.flowtask import Deed, FlowTask, Fresh, ahead
+from doflow.flowtask import IO, Deed, FlowTask, Fresh, ahead
 from doflow.session import Session, Work
 
 if TYPE_CHECKING:
@@ -31,9 +31,11 @@ class Member(NamedTuple):
     chained: bool
 
 
-def fill(session: Session, work: Work, node: Node, common: Any, waits: Any) -> Iterator[Task]:
+def fill(session: Session, work: Work, node: Node) -> Iterator[Task]:
     """In a run: a delayed group, and placeholders for the members known now. Elsewhere: what is there now."""
-    about = {"subtask_of": common["subtask_of"], "doc": node.doc}
+    about = {"subtask_of": work.world.flow.name, "doc": node.doc}
+    common: dict[str, Any] = {"io": IO, "verbosity": 2, **about}
+    waits: dict[str, Any] = {"task_dep": list(node.deps), "calc_dep": [node.router] if node.router else []}
 
     def real() -> Iterator[Task]:
         before, names = list(waits["task_dep"]), []

@@ -1,4 +1,4 @@
-"""Frozen, slotted types (and regular expressions) that cost next to nothing to define.
+"""Frozen types (and regular expressions) that cost next to nothing to define.
 
 The standard library's dataclass writes and compiles six methods for every type when its module is imported: 0.7 ms each,
 a third of the way to the first step. Here a type's `__init__` is compiled when the first value of it is made, the rest
@@ -32,7 +32,11 @@ def field(*, default_factory: Callable[[], T]) -> T:
 
 @dataclass_transform(field_specifiers=(field,))
 def dataclass(*, frozen: bool = False, slots: bool = True) -> Callable[[type[T]], type[T]]:
-    """The decorator: `@dataclass(frozen=True, slots=True)`."""
+    """The decorator: `@dataclass(frozen=True, slots=True)`.
+
+    Without slots a value holds only what was given, and its class the rest: for a type with many fields of which most are
+    as usual in most values.
+    """
 
     def wrap(cls: type[T]) -> type[T]:
         own = tuple(cls.__dict__.get("__annotations__", ()))  # noqa: RUF063 - only its own, and without `inspect`
@@ -44,9 +48,18 @@ def dataclass(*, frozen: bool = False, slots: bool = True) -> Callable[[type[T]]
         shared = {"__init__": _init, "__eq__": _eq, "__repr__": _repr, "__hash__": _hash if frozen else None}
         if frozen:
             shared |= {"__setattr__": _frozen, "__delattr__": _frozen}
-        kept = {"__slots__": own, "__light__": (*inherited, *own), "__defaults__": defaults}
+        kept: dict[str, Any] = {"__light__": (*inherited, *own), "__defaults__": defaults}
+        if slots:
+            kept["__slots__"] = own
+        else:
+            kept |= {
+                "__init__": _keep,
+                "__needed__": frozenset(own) - defaults.keys(),
+                "__names__": frozenset(own),
+                **defaults,
+            }
         build: Any = type(cls)
-        made = build(cls.__name__, cls.__bases__, {**shared, **space, **(kept if slots else {})})
+        made = build(cls.__name__, cls.__bases__, {**shared, **space, **kept})
         made.__qualname__ = cls.__qualname__
         return made  # type: ignore[no-any-return]
 
@@ -80,8 +93,6 @@ def late_patterns() -> Iterator[None]:
 
 
 class _Pattern:
-    __slots__ = ("_flags", "_made", "_text")
-
     def __init__(self, text: str, flags: int) -> None:
         self._text, self._flags = text, flags
         self._made: re.Pattern[str] | None = None
@@ -91,7 +102,8 @@ class _Pattern:
 
         if self._made is None:
             self._made = re.compile(self._text, self._flags)
-        return getattr(self._made, name)
+        found = self.__dict__[name] = getattr(self._made, name)
+        return found
 
 
 def names(kind: type[Any]) -> tuple[str, ...]:
@@ -108,6 +120,16 @@ def _init(self: Any, *args: Any, **given: Any) -> None:
     compiled = _compile(cls)
     cls.__init__ = compiled  # type: ignore[misc]
     compiled(self, *args, **given)
+
+
+def _keep(self: Any, *args: Any, **given: Any) -> None:
+    """A value without slots; no default is made anew for it."""
+    if args:
+        given.update(zip(self.__light__, args, strict=False))
+    self.__dict__.update(given)
+    if not self.__needed__ <= given.keys() <= self.__names__:
+        odd = sorted(given.keys() - self.__names__ or self.__needed__ - given.keys())
+        raise TypeError(f"{type(self).__qualname__}: unknown or missing: {', '.join(odd)}")
 
 
 _FEW = 12

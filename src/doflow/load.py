@@ -1,4 +1,4 @@
-"""Files into flows: the one door for YAML, and the catalogue of all flows of a project.
+"""Files into flows: strict documents, and the catalogue of all flows of a project.
 
 flow YAML -> Doc (strict) -> Draft (patches applied) -> Flow (built, wired)
 """
@@ -6,23 +6,21 @@ flow YAML -> Doc (strict) -> Draft (patches applied) -> Flow (built, wired)
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from doflow import draft as drafts
-from doflow import flows, schema, strict, wiring
+from doflow import flows, plainly, schema, strict, wiring
 from doflow.calm import calm
 from doflow.draft import Draft
 from doflow.errors import FlowError, Problem
 from doflow.flows import Surroundings
-from doflow.light import dataclass, field, late_patterns, regex
+from doflow.light import dataclass, field
 from doflow.model import Flow
 from doflow.prompts import Prompts
 from doflow.strict import Doc, nearest
-
-_SHARED = regex(r"(?:^|[\s\[{,])[&*][^\s,\]}]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,76 +87,38 @@ def document(path: Path, name: str = "") -> Doc:
 
 def tree(text: str, name: str) -> Doc:
     """The same for a text that is already read."""
-    root = _compose(text, name)
+    strict.refuse_odd_text(text, name)
+    if known := plainly.read(text):
+        value, lines = known
+        return Doc(name, value, cache(lambda: _nodes(text, name)), lines)
+    from doflow import yamltree
+
+    root = yamltree.compose(text, name)
     if root is None:
         raise FlowError((Problem(name, 1, 1, "the file is empty", "write `key: value` lines in it"),))
-    value = strict.plain(root, name)
+    value = yamltree.plain(root, name)
     if not isinstance(value, dict):
         mark = root.start_mark
         message = "the top of the file must be a mapping"
         raise FlowError((Problem(name, mark.line + 1, mark.column + 1, message, "write `key: value` lines"),))
-    return Doc(name, value, root)
+    return Doc(name, value, lambda: root, {})
 
 
 def parse(text: str, name: str) -> object:
     """The plain values of a strict YAML text."""
-    root = _compose(text, name)
-    return None if root is None else strict.plain(root, name)
-
-
-def _yaml() -> Any:
-    """PyYAML. Half of its import is regular expressions that its fast parser does without."""
-    with late_patterns():
-        import yaml
-    return yaml
-
-
-def _compose(text: str, name: str) -> Any:
-    """The node tree; nothing shared in it, nothing deep, read by the fast parser where there is one."""
-    yaml = _yaml()
     strict.refuse_odd_text(text, name)
-    loader = loader_class()
-    try:
-        root = loader(text).get_single_node()
-        if ("&" in text or "*" in text) and _SHARED.search(text):
-            _refuse_shared(text, name, loader)
-    except yaml.YAMLError as error:
-        raise FlowError((strict.misread(error, text, name),)) from error
-    return root
+    if known := plainly.read(text):
+        return known[0]
+    from doflow import yamltree
+
+    root = yamltree.compose(text, name)
+    return None if root is None else yamltree.plain(root, name)
 
 
-def loader_class(fast: bool = True) -> Any:
-    """Leaves each node's implicitness as its tag, so that `strict` sees which word is plain and which is tagged."""
-    yaml = _yaml()
-    base: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader) if fast else yaml.BaseLoader
+def _nodes(text: str, name: str) -> Any:
+    from doflow import yamltree
 
-    class Strict(base):  # type: ignore[misc] # chosen at run time
-        depth = 0
-
-        def resolve(self, _kind: object, _value: object, implicit: object) -> object:
-            return implicit
-
-        def descend_resolver(self, parent: Any, _index: object) -> None:
-            self.depth += 1
-            if self.depth > strict.DEPTH:
-                message = f"nested deeper than {strict.DEPTH} levels"
-                raise yaml.composer.ComposerError(None, None, message, parent.start_mark)
-
-        def ascend_resolver(self) -> None:
-            self.depth -= 1
-
-    return Strict
-
-
-def _refuse_shared(text: str, name: str, loader: Any) -> None:
-    yaml = _yaml()
-    for event in yaml.parse(text, Loader=loader):
-        if getattr(event, "anchor", None):
-            what = "alias" if isinstance(event, yaml.AliasEvent) else "anchor"
-            mark = event.start_mark
-            hint = 'write it out; put a text that begins with * or & in quotes: "*.md"'
-            problem = Problem(name, mark.line + 1, mark.column + 1, f"the {what} {event.anchor!r} is not allowed", hint)
-            raise FlowError((problem,))
+    return yamltree.compose(text, name)
 
 
 @dataclass(frozen=True, slots=True)

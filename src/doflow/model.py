@@ -153,7 +153,7 @@ class Budget:
 BY_AGENT = frozenset({"agent", "implement", "review"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=False)
 class Step:
     """One entry of a flow, every default filled in."""
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from doflow.model import Flow, Route, Settings, Step
 
+_ROLES = {"gate": "gate", "implement": "phases"}
+
 
 class Node(NamedTuple):
     """One doit task to be. `deps`: nodes it waits for; `router`: the node whose answer says what it waits for."""
@@ -38,7 +40,8 @@ class Plan(NamedTuple):
 def build(flow: Flow, settings: Settings) -> Plan:
     by_id = {step.id: step for step in flow.steps}
     pipeline = flow.pipeline or tuple(by_id)
-    ends = {step.id: f"{flow.name}:{_parts(step, settings)[-1]}" for step in flow.steps}
+    parts = {step.id: _parts(step, settings) for step in flow.steps}
+    ends = {name: f"{flow.name}:{own[-1] if own else name}" for name, own in parts.items()}
     router = next((name for name in pipeline if by_id[name].routes), "")
     settled = frozenset(pipeline[: pipeline.index(router) + 1] if router else pipeline)
     running = frozenset(pipeline)
@@ -47,11 +50,11 @@ def build(flow: Flow, settings: Settings) -> Plan:
     for name in pipeline:
         first = before if name in settled else ()
         wait = () if name not in settled else _waits(by_id[name], first, ends)
-        nodes += _nodes(flow, by_id[name], settings, wait, "" if name in settled else ends[router])
+        nodes += _nodes(flow, by_id[name], settings, parts[name], wait, "" if name in settled else ends[router])
         before = (ends[name],)
     for step in flow.steps:
         if step.id not in running:
-            nodes += _nodes(flow, step, settings, (), ends[router] if router else "")
+            nodes += _nodes(flow, step, settings, parts[step.id], (), ends[router] if router else "")
     return Plan(
         flow.name,
         flow.about,
@@ -104,7 +107,8 @@ def _waits(step: Step, before: tuple[str, ...], ends: Mapping[str, str]) -> tupl
 
 
 def _parts(step: Step, settings: Settings) -> list[str]:
-    parts = [step.id]
+    """What comes after the step itself."""
+    parts = []
     if step.clarify:
         parts.append(f"{step.id}.clarify")
     if step.kind != "gate" and gate_text(step, settings):
@@ -114,10 +118,12 @@ def _parts(step: Step, settings: Settings) -> list[str]:
     return parts
 
 
-def _nodes(flow: Flow, step: Step, settings: Settings, wait: tuple[str, ...], router: str) -> list[Node]:
-    role = "each" if step.foreach else {"gate": "gate", "implement": "phases"}.get(step.kind, "step")
+def _nodes(
+    flow: Flow, step: Step, settings: Settings, parts: list[str], wait: tuple[str, ...], router: str
+) -> list[Node]:
+    role = "each" if step.foreach else _ROLES.get(step.kind, "step")
     nodes = [Node(f"{flow.name}:{step.id}", role, step.id, wait, router, _doc(step))]
-    for part in _parts(step, settings)[1:]:
+    for part in parts:
         kind = part.rsplit(".", 1)[1]
         words = {"clarify": f"questions left by {step.id}", "gate": gate_text(step, settings)}
         doc = words.get(kind, f"where {step.id} leads")

@@ -6,13 +6,13 @@ that uses more, so that the two can never differ in silence.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from doflow.faults import Fault, worded
+from doflow.light import regex
 
 Fits = Callable[[Any], bool]
 
@@ -117,8 +117,8 @@ def _either(tests: Sequence[Fits]) -> Fits:
 
 
 def _pattern(rule: str) -> Fits:
-    search = re.compile(rule).search
-    return lambda value: not isinstance(value, str) or search(value) is not None
+    found = regex(rule)
+    return lambda value: not isinstance(value, str) or found.search(value) is not None
 
 
 def _is_number(value: object) -> bool:
@@ -178,25 +178,46 @@ def _any(rules: list[Mapping[str, Any]], _: object, defs: Mapping[str, Any], don
 
 
 def _all(rules: list[Mapping[str, Any]], _: object, defs: Mapping[str, Any], done: dict[str, Fits]) -> Fits:
+    cases = [_case(rule) for rule in rules]
+    first = cases[0]
+    if first and all(case and case[0] == first[0] and isinstance(case[1], str) for case in cases):
+        thens = [_compile(rule["then"], defs, done) for rule in rules]
+        return _switch(first[0], [(case[1], case[2]) for case in cases if case], thens)
     return _each([_compile(rule, defs, done) for rule in rules])
 
 
 def _if(rule: Mapping[str, Any], node: Mapping[str, Any], defs: Mapping[str, Any], done: dict[str, Fits]) -> Fits:
     then = _compile(node["then"], defs, done)
-    (key, test), *more = rule.get("properties", {"": {}}).items()
-    if not more and test.keys() == {"const"} and rule.keys() <= {"properties", "required"}:
-        return _when(key, test["const"], key in rule.get("required", ()), then)
     asked = _compile(rule, defs, done)
     return lambda value: not asked(value) or then(value)
 
 
-def _when(key: str, wanted: object, needed: bool, then: Fits) -> Fits:
-    """`if` one key has one value: asked of every step, several times."""
+def _case(rule: Mapping[str, Any]) -> tuple[str, object, bool] | None:
+    """`if` one key has one value (or, unless it is needed, is not there): the key, the value, whether it is needed."""
+    asked = rule.get("if", {})
+    known = asked.get("properties", {})
+    if rule.keys() != {"if", "then"} or len(known) != 1 or not asked.keys() <= {"properties", "required"}:
+        return None
+    ((key, test),) = known.items()
+    needed = asked.get("required", [])
+    return (key, test["const"], bool(needed)) if test.keys() == {"const"} and needed in ([], [key]) else None
+
+
+def _switch(key: str, cases: Sequence[tuple[object, bool]], thens: Sequence[Fits]) -> Fits:
+    """Many `if`s about one key: every step is asked them all, so they are asked by looking up the value."""
+    table: dict[object, Fits] = {}
+    for wanted in dict.fromkeys(said for said, _ in cases):
+        table[wanted] = _each([then for (said, _), then in zip(cases, thens, strict=True) if said == wanted])
+    absent = _each([then for (_, needed), then in zip(cases, thens, strict=True) if not needed])
+    every = _each(thens)
 
     def check(value: object) -> bool:
-        if not isinstance(value, dict) or (not needed and key not in value):
-            return then(value)
-        return not (key in value and _same(value[key], wanted)) or then(value)
+        if not isinstance(value, dict):
+            return every(value)
+        if key not in value:
+            return absent(value)
+        said = value[key]
+        return not isinstance(said, str) or said not in table or table[said](value)
 
     return check
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from doflow.errors import FlowError, Problem
@@ -19,49 +19,70 @@ LIMIT = 1_000_000
 DEPTH = 30
 
 Path = tuple[str | int, ...]
+#: by the id of a mapping: how far its keys are indented, and their lines in their order
+Lines = dict[int, tuple[int, list[int]]]
 
 _ODD = regex(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _SEEN = frozenset(map(chr, (9, 10, 13, *range(0x20, 0x7F))))
 _TAB = regex(r"^\t[ \t]*\S", re.MULTILINE)
-_TYPED_STARTS = frozenset("-0123456789tfn~")
+TYPED_STARTS = frozenset("-0123456789tfn~")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """A file as plain values; `root` is kept so that a place is only looked up when it is asked for."""
+    """A file as plain values; `nodes` gives its tree, for places that `lines` does not know: only when one is asked for."""
 
     file: str
     value: dict[str, Any]
-    root: Any = None
+    nodes: Callable[[], Any]
+    lines: Lines
 
     def where(self, path: Path, key: bool = False) -> tuple[int, int]:
         """Line and column of what stands at `path`, or of the nearest thing around it."""
-        node = mark = self.root
+        if key and path and path[-1] in (known := self._known(path[:-1])):
+            return known[str(path[-1])]
+        node = mark = self.nodes()
         for part in path:
             found = _child(node, part)
             if found is None:
                 break
             mark, node = found
-        return _place(mark if key else node)
+        return place(mark if key else node)
 
     def problem(self, path: Path, message: str, hint: str = "", key: bool = False) -> Problem:
         return Problem(self.file, *self.where(path, key), message, hint)
 
     def item(self, path: Path, text: str) -> Path:
         """The path of the list entry that says `text` (the list itself where none does)."""
-        node = self._node(path)
-        for index, entry in enumerate(getattr(node, "value", ())):
-            if getattr(entry, "value", None) == text:
-                return (*path, index)
-        return path
+        value = self._value(path)
+        return (*path, value.index(text)) if isinstance(value, list) and text in value else path
 
     def origins(self, path: Path) -> dict[str, Origin]:
         """Where each key of the mapping at `path` stands."""
-        return {key.value: Origin(self.file, *_place(key)) for key, _ in self._node(path).value}
+        if known := self._known(path):
+            return {name: Origin(self.file, *place) for name, place in known.items()}
+        return {key.value: Origin(self.file, *place(key)) for key, _ in self._node(path).value}
+
+    def _known(self, path: Path) -> dict[str, tuple[int, int]]:
+        """The places of the keys of a mapping, if they are known without the tree."""
+        value = self._value(path)
+        if not isinstance(value, dict) or id(value) not in self.lines:
+            return {}
+        indent, numbers = self.lines[id(value)]
+        return {name: (number, indent + 1) for name, number in zip(value, numbers, strict=True)}
+
+    def _value(self, path: Path) -> Any:
+        value: Any = self.value
+        for part in path:
+            if isinstance(value, dict):
+                value = value.get(str(part))
+            else:
+                value = value[part] if isinstance(value, list) and isinstance(part, int) and part < len(value) else None
+        return value
 
     def _node(self, path: Path) -> Any:
-        node = self.root
+        node = self.nodes()
         for part in path:
             found = _child(node, part)
             if found is None:
@@ -80,14 +101,15 @@ def _child(node: Any, part: str | int) -> tuple[Any, Any] | None:
     return next(((key, value) for key, value in pairs if key.value == part), None)
 
 
-def _place(node: Any) -> tuple[int, int]:
+def place(node: Any) -> tuple[int, int]:
+    """Line and column of a node."""
     mark = getattr(node, "start_mark", None)
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)
 
 
 def scalar(text: str) -> object:
     """A plain word: true, false, null, a plain number; everything else is text (`on`, `012`, `12:30`)."""
-    if text and text[0] not in _TYPED_STARTS:
+    if text and text[0] not in TYPED_STARTS:
         return text
     if text in _WORDS:
         return _WORDS[text]
@@ -104,54 +126,6 @@ def _is_number(text: str) -> bool:
 
 def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 18
-
-
-def plain(root: Any, file: str) -> Any:
-    """The values of a node tree; every tag, twice-given key and odd key in it is refused at once."""
-    found: list[Problem] = []
-    value = _value(root, file, found)
-    if found:
-        raise FlowError(tuple(found))
-    return value
-
-
-def _value(node: Any, file: str, found: list[Problem]) -> Any:
-    tag, value = node.tag, node.value
-    if type(tag) is tuple:
-        return scalar(value) if tag[0] else value
-    if tag is True:
-        if node.id == "sequence":
-            return [_value(entry, file, found) for entry in value]
-        return _mapping(value, file, found)
-    shown = tag if isinstance(tag, str) else "!"
-    found.append(Problem(file, *_place(node), f"the tag {shown!r} is not allowed", "leave the tag out"))
-    return None
-
-
-def _mapping(pairs: Sequence[tuple[Any, Any]], file: str, found: list[Problem]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for key, entry in pairs:
-        name = key.value
-        refusal = None
-        if type(key.tag) is not tuple or name == "<<" or not name or name[0] in _TYPED_STARTS:
-            refusal = _odd_key(key)
-        if refusal is None and name in out:
-            refusal = (f"the key {name!r} is given twice", "keep one of the two")
-        if refusal:
-            found.append(Problem(file, *_place(key), *refusal))
-        else:
-            out[name] = _value(entry, file, found)
-    return out
-
-
-def _odd_key(key: Any) -> tuple[str, str] | None:
-    if type(key.tag) is not tuple:
-        return "a key must be plain text, without a tag", "write `name: value`"
-    if key.value == "<<":
-        return "merge keys (<<) are not allowed", "write the keys out; a flow shares them by `defaults`"
-    if key.tag[0] and not isinstance(scalar(key.value), str):
-        return f"the key {key.value or 'null'} is not text", f'write it in quotes: "{key.value}"'
-    return None
 
 
 def read(path: str, name: str = "") -> str:
@@ -221,25 +195,6 @@ def _refuse_unseen(text: str, name: str) -> None:
 
 def _spot(text: str, offset: int) -> tuple[int, int]:
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
-
-
-def misread(error: Any, text: str, name: str) -> Problem:
-    """An error of the YAML library in a person's words."""
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    message = getattr(error, "problem", None) or "this is not YAML"
-    rows = text.split("\n")
-    row = rows[line - 1] if line <= len(rows) else ""
-    hint = "quote texts that hold `: ` or ` #` or begin with a special sign, and check the indentation"
-    if "another document" in message:
-        message, hint = "a second document begins here", "take the line `---` out; one file holds one flow"
-    elif "alias" in message or "alphabetic" in message:
-        message, hint = "an unquoted text may not begin with * or &", 'put it in quotes: "*.md"'
-    elif "\t" in row[: len(row) - len(row.lstrip())]:
-        message, hint = "a tab indents this line", "indent with spaces"
-    elif "nested deeper" in message:
-        hint = "a flow needs no more than a few levels"
-    return Problem(name, line, column, message, hint)
 
 
 def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:

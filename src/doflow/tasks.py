@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from doit.task import Task
 
 from doflow import creators, groups, hot, project
-from doflow.flowtask import Deed, FlowTask, Fresh, ahead
+from doflow.flowtask import IO, Deed, FlowTask, Fresh, ahead
 from doflow.session import Session, Work
 from doflow.state import Backend
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from doflow.plan import Node
     from doflow.world import Options, World
 
-_IO = {"capture": False}
 _FLAGS = (
     ("run", str, "", "the run that is meant: its name or number"),
     ("feature_dir", str, "", "the run's folder"),
@@ -96,8 +95,14 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
         yield from _hot(flow, about, stamp)
         return
     work = open_work(session, flow, given)
+    from doflow.actions import of
+
+    first = FlowTask(flow, (), io=IO, verbosity=2, subtask_of=flow)
     for node in work.world.plan.nodes:
-        yield from _tasks(session, work, node)
+        if node.role in ("phases", "each"):
+            yield from groups.fill(session, work, node)
+        else:
+            yield _task(session, work, node, first, of)
     yield _group(flow, work)
 
 
@@ -182,26 +187,26 @@ def _names(text: Any, flow: str) -> frozenset[str]:
     return frozenset(name.strip().removeprefix(f"{flow}:") for name in str(text or "").split(",") if name.strip())
 
 
-def _tasks(session: Session, work: Work, node: Node) -> Iterator[Task]:
-    from doflow import actions
-
+def _task(session: Session, work: Work, node: Node, first: FlowTask, of: Any) -> Task:
     world = work.world
-    common: dict[str, Any] = {"io": _IO, "verbosity": 2, "subtask_of": world.flow.name, "doc": node.doc}
-    waits: dict[str, Any] = {"task_dep": list(node.deps), "calc_dep": [node.router] if node.router else []}
-    if node.role in ("phases", "each"):
-        yield from groups.fill(session, work, node, common, waits)
-        return
     step = world.flow.step(node.step)
     assert step is not None
-    act, judge = actions.of(session, work, node, step)
+    act, judge = of(session, work, node, step)
     targets = (
         [os.path.join(session.root, world.path(said)) for said in step.makes]
         if node.role == "step" and not world.frozen and step.kind != "install"
         else []
     )
-    task = FlowTask(node.name, [Deed(act)], targets=targets, uptodate=[Fresh(judge)], **common, **waits)
-    task.ahead = ahead(work, node)
-    yield task
+    return first.sister(
+        name=node.name,
+        doc=FlowTask._init_doc(node.doc),
+        _actions=[Deed(act)],
+        targets=targets,
+        uptodate=[(Fresh(judge), [], {})],
+        task_dep=list(node.deps),
+        calc_dep={node.router} if node.router else set(),
+        ahead=ahead(work, node),
+    )
 
 
 def _group(flow: str, work: Work) -> Task:
@@ -245,7 +250,7 @@ def _broken(session: Session, name: str) -> Iterator[Task]:
 
         return actions.refuse(session, words)
 
-    yield Task(name, [refuse], io=_IO, verbosity=2, doc="broken: " + words.splitlines()[0])
+    yield Task(name, [refuse], io=IO, verbosity=2, doc="broken: " + words.splitlines()[0])
 
 
 def _stamp(session: Session, flow: str, given: Mapping[str, Any]) -> Mapping[str, Any] | None:

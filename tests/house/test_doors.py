@@ -10,7 +10,7 @@ import pytest
 from tests.support import house
 
 DOORS = {
-    "yaml": {"load"},
+    "yaml": {"yamltree"},
     "jsonschema": {"schema"},
     "git": {"repo.git"},
     "rich": {"live"},

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from doflow import load, strict
+from doflow import load, strict, yamltree
 from doflow.errors import FlowError
 
 
@@ -117,8 +117,8 @@ def test_an_alias_bomb_is_refused_before_it_can_grow() -> None:
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_both_parsers_read_the_same(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = load.loader_class(fast)
-    monkeypatch.setattr(load, "loader_class", lambda: loader)
+    loader = yamltree.loader_class(fast)
+    monkeypatch.setattr(yamltree, "loader_class", lambda: loader)
     text = (load.packaged() / "tiny.yaml").read_text()
 
     doc = load.tree(text, "tiny.yaml")

@@ -1,0 +1,139 @@
+"""A file that is written plainly, read without the YAML library: mappings by indentation, words, quotes, lists on one line.
+
+Importing the library costs as much as reading a hundred steps. What is not plain to see here (block texts, dashes, escapes,
+whatever goes over several lines, whatever is wrong) is left to it: None is the answer then, and the library has the last word.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from doflow.light import regex
+from doflow.strict import Lines, scalar
+
+_LINE = regex(r"( *)([A-Za-z_][A-Za-z0-9_-]*):(?: +([^ #].*))?(?: +#.*)? *")
+_STRANGE = regex("[\t\r\x85\u2028\u2029\ufeff]")
+_END = regex(r" *(?: #.*)?")
+_PLAIN = regex(r"(?!-+ |-+$)[A-Za-z0-9_./~$+=^(<;-][^#:]*")
+_TOKEN = regex(
+    r""" *(?:([\[\]{},])|"([^"\\]*)"|'([^']*)'|((?!-+[ ,\]}])[A-Za-z0-9_./~$+=^(<;-][^,\[\]{}:#"'?|>%@`!&*]*)(?:(:) +)?)"""
+)
+_TEXTS = regex(r'\[(?:(?:"[^"\\]+"|[A-Za-z_./][A-Za-z0-9_./-]*)(?:, +|(?=\])))+\]')
+_TEXT = regex(r'"([^"]+)"|([A-Za-z_./][A-Za-z0-9_./-]*)')
+_NOT_KEYS = frozenset(("true", "false", "null"))
+
+
+class _Odd(Exception):
+    """Not plain to see."""
+
+
+def read(text: str) -> tuple[dict[str, Any], Lines] | None:
+    """The values, and the lines on which the keys of each mapping stand; None if a word of it is not plain."""
+    if _STRANGE.search(text):
+        return None
+    try:
+        return _read(text.split("\n"))
+    except _Odd:
+        return None
+
+
+def _read(rows: list[str]) -> tuple[dict[str, Any], Lines]:
+    top: dict[str, Any] = {}
+    lines: Lines = {id(top): (0, [])}
+    open_: list[tuple[int, dict[str, Any], list[int]]] = []  # around the one that is being read
+    here, mapping, places = 0, top, lines[id(top)][1]
+    waiting = ""
+    look = _LINE.fullmatch
+    for number, row in enumerate(rows, 1):
+        found = look(row)
+        if found is None:
+            if row.strip(" ")[:1] in ("", "#"):
+                continue
+            raise _Odd
+        space, name, said = found.groups()
+        indent = len(space)
+        if waiting:
+            if indent <= here or len(open_) > 20:
+                raise _Odd
+            open_.append((here, mapping, places))
+            below: dict[str, Any] = {}
+            mapping[waiting] = below
+            here, mapping, places, waiting = indent, below, [], ""
+            lines[id(below)] = (indent, places)
+        while here > indent:
+            here, mapping, places = open_.pop()
+        if here != indent or name in mapping or name in _NOT_KEYS:
+            raise _Odd
+        places.append(number)
+        if said is None:
+            waiting = name
+            mapping[name] = None
+        else:
+            mapping[name] = _value(said)
+    if waiting or not top:
+        raise _Odd
+    return top, lines
+
+
+def _value(said: str) -> Any:
+    first = said[0]
+    if first in "[{\"'":
+        if _TEXTS.fullmatch(said):  # nearly every command and every list of files
+            return [double or scalar(word) for double, word in _TEXT.findall(said)]
+        value, end = _inline(said, 0, 0)
+        if not _END.fullmatch(said, end):
+            raise _Odd
+        return value
+    word, _, _ = said.partition(" #")
+    if not _PLAIN.fullmatch(word):
+        raise _Odd
+    return scalar(word.rstrip(" "))
+
+
+def _inline(said: str, at: int, depth: int) -> tuple[Any, int]:
+    """The list, mapping or word that begins here, and where it ends."""
+    sign, value, end, key = _token(said, at)
+    if key or sign not in ("", "[", "{") or depth > 8:
+        raise _Odd
+    if sign == "[":
+        return _list(said, end, depth)
+    return _mapping(said, end, depth) if sign == "{" else (value, end)
+
+
+def _list(said: str, at: int, depth: int) -> tuple[list[Any], int]:
+    out: list[Any] = []
+    while True:
+        value, at = _inline(said, at, depth + 1)
+        out.append(value)
+        sign, _, at, _ = _token(said, at)
+        if sign == "]":
+            return out, at
+        if sign != ",":
+            raise _Odd
+
+
+def _mapping(said: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
+    out: dict[str, Any] = {}
+    while True:
+        sign, name, at, key = _token(said, at)
+        if sign or not key or type(name) is not str or name in out or " " in name:
+            raise _Odd
+        out[name], at = _inline(said, at, depth + 1)
+        sign, _, at, _ = _token(said, at)
+        if sign == "}":
+            return out, at
+        if sign != ",":
+            raise _Odd
+
+
+def _token(said: str, at: int) -> tuple[str, Any, int, bool]:
+    """A sign or a value, where it ends, and whether it is a key."""
+    found = _TOKEN.match(said, at)
+    if found is None:
+        raise _Odd
+    sign, double, single, word, colon = found.groups()
+    if sign:
+        return sign, None, found.end(), False
+    if word is None:
+        return "", single if double is None else double, found.end(), False
+    return "", scalar(word.rstrip(" ")), found.end(), bool(colon)
