@@ -20,6 +20,8 @@ def flow(found: Flow, params: Mapping[str, str]) -> Flow:
 
 
 def step(found: Step, params: Mapping[str, str]) -> Step:
+    if not (found.makes or found.reads or found.needs or found.writes or found.phases):
+        return found
     paths = (
         *found.makes,
         *(found.writes or ()),

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 IO = {"capture": False}
-_LISTS = ("creator_params", "setup_tasks", "_actions", "task_dep", "wild_dep", "value_savers", "uptodate", "targets")
 
 
 class FlowTask(Task):  # type: ignore[misc]
@@ -26,13 +25,12 @@ class FlowTask(Task):  # type: ignore[misc]
 
     def sister(self, **own: Any) -> FlowTask:
         """Another task with these attributes of its own: what doit has checked of the first one it need not check again."""
-        state = self.__dict__.copy()
-        for name in _LISTS:
-            state[name] = []
-        state["file_dep"], state["calc_dep"], state["values"] = set(), set(), {}
-        state.update(own)
         other = FlowTask.__new__(FlowTask)
-        other.__dict__ = state
+        other.__dict__ = {
+            **self.__dict__,
+            **{"creator_params": [], "setup_tasks": [], "wild_dep": [], "value_savers": [], "file_dep": set(), "values": {}},
+            **own,
+        }
         return other
 
     def update_deps(self, deps: Mapping[str, Any]) -> None:
