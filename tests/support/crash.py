@@ -44,6 +44,15 @@ class Points:
 
         setattr(owner, name, wrapped)
 
+    def before(self, owner: Any, name: str) -> None:
+        plain: Callable[..., Any] = getattr(owner, name)
+
+        def wrapped(*args: Any, **given: Any) -> Any:
+            self.reach()
+            return plain(*args, **given)
+
+        setattr(owner, name, wrapped)
+
     def after(self, owner: Any, name: str) -> None:
         plain: Callable[..., Any] = getattr(owner, name)
 
@@ -70,17 +79,13 @@ class Points:
 
 
 def records(points: Points) -> None:
-    from doflow import files, hot, ledger, project, state
+    """Whatever is written whole ends in a rename: before it is begun and after that."""
+    from doflow import files, ledger, state
 
-    for owner, name in (
-        (ledger.Ledger, "add"),
-        (files, "write"),
-        (state.Backend, "_commit"),
-        (hot, "write"),
-        (project, "keep"),
-    ):
-        points.around(owner, name)
-    points.around(os, "replace")
+    points.around(ledger.Ledger, "add")
+    points.before(files, "write")
+    points.after(os, "replace")
+    points.after(state.Backend, "_commit")
 
 
 def effects(points: Points) -> None:
