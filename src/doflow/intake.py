@@ -71,7 +71,7 @@ def begin(world: World) -> None:
     branch = run.branch if world.settings.branch == "new" else world.head.branch
     world.ledger.add(
         "run_started", ledger.LATER, flow=run.flow, goal=run.goal, branch=branch, issue=run.issue, dir=run.dir,
-        pipeline=list(world.order()), params=dict(run.params), pid=os.getpid(),
+        base=world.head.branch, pipeline=list(world.order()), params=dict(run.params), pid=os.getpid(),
     )  # fmt: skip
     if branch != world.head.branch:
         _branch(world, branch)

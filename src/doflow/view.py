@@ -85,7 +85,9 @@ class Plain(View):
         elif event in ("step_complete", "phase_complete"):
             self._done(name, entry)
         elif event == "run_started":
-            self._say(f"run {entry['run']} on branch {entry['branch']}: {entry['dir']}/")
+            base = entry.get("base") or ""
+            upon = f" (on top of {base}, another run)" if base != entry["branch"] and base[:3].isdigit() else ""
+            self._say(f"run {entry['run']} on branch {entry['branch']}{upon}: {entry['dir']}/")
         elif event == "session":
             self._say(f"   {entry['message']}")
         elif event in ("warning", "adopted"):

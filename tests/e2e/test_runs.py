@@ -117,10 +117,12 @@ def test_the_same_goal_goes_on_with_the_same_run_and_another_starts_one(two):
     assert two.calls() == ["one", "two"] * 2
 
 
-def test_new_starts_a_run_for_the_same_goal(two):
-    works(two, "two", "--goal=One thing")
-    works(two, "two", "--goal=One thing", "--new")
+def test_new_starts_a_run_for_the_same_goal_and_says_upon_which_other_run_it_stands(two):
+    first = works(two, "two", "--goal=One thing")
+    again = works(two, "two", "--goal=One thing", "--new")
 
+    assert "run 001-one-thing on branch 001-one-thing: specs/001-one-thing/" in first.stdout
+    assert "run 002-one-thing on branch 002-one-thing (on top of 001-one-thing, another run): specs/" in again.stdout
     assert two.runs() == ["001-one-thing", "002-one-thing"]
     assert two.calls() == ["one", "two"] * 2
 
