@@ -18,9 +18,15 @@ def in_the_way(job: Job, world: World, edited: tuple[str, ...]) -> Outcome:
     return Outcome(Status.PAUSED, f"{name} is to be done again, but {names} carries an edit by hand", hint)
 
 
-def broken(job: Job, world: World, trouble: str) -> Outcome:
+def broken(job: Job, world: World, trouble: str, denied: tuple[str, ...] = ()) -> Outcome:
+    """Refused, rather than failed: it was kept from writing something, and the artifact is not there."""
     hint = f"doflow logs {job.step.id} shows what the agent said; then: {world.again}"
-    return Outcome(Status.FAILED, f"{job.name} did not keep its contract: {trouble}", hint)
+    reason = f"{job.name} did not keep its contract: {trouble}"
+    if not denied:
+        return Outcome(Status.FAILED, reason, hint)
+    missing = any(not world.digest(path) for path in job.makes)
+    told = "; ".join(denied)
+    return Outcome(Status.REFUSED if missing else Status.FAILED, f"{reason}; on the way it was refused: {told}", hint)
 
 
 def strayed(job: Job, world: World, strays: tuple[str, ...], mine: tuple[str, ...] = ()) -> Outcome:

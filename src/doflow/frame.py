@@ -162,7 +162,7 @@ def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: i
                 fence.look(job)
             return replace(outcome, held=True)
     trouble = problems(job, world, outcome) if outcome.ok else ""
-    return endings.broken(job, world, trouble) if trouble else outcome
+    return endings.broken(job, world, trouble, outcome.denied) if trouble else outcome
 
 
 def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: int) -> Outcome:

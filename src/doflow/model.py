@@ -35,10 +35,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a step, or one agent call of it, ended.
-
-    `usage` is what this call used, `spent` what its session has used so far where its CLI counts so; `gone`: the session
-    that it was to go on in is not there any more, and nothing was done or paid.
+    """How a step, or one agent call of it, ended. `usage` is what this call used, `spent` what its session has used so far
+    where its CLI counts so; `gone`: the session that it was to go on in is not there any more, and nothing was done or paid.
     """
 
     status: Status
@@ -56,6 +54,7 @@ class Outcome:
     gone: bool = False
     agent: str = ""
     files: tuple[str, ...] = ()  # of an attempt that is held: what it made and changed
+    denied: tuple[str, ...] = ()  # what it was told it may not do, and why; it may well have done the right thing then
 
     @property
     def ok(self) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import clis
-from tests.support.model import Deed, Fail, Garbage, Hang, Model, Say, Scenario, Write, first, play
+from tests.support.model import Deed, Fail, Garbage, Hang, Model, Say, Scenario, Shell, Write, first, play
 from tests.support.project import Project
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -20,7 +20,6 @@ FLOW = """
 """
 #: how long a CLI may be silent where its silence is the matter: it needs some time to start
 PATIENCE = {"claude": 6, "codex": 6, "opencode": 45, "gemini": 12}
-QUICK = ("claude", "codex", "gemini")
 NOTE = "specs/001-a-note/note.md"
 
 
@@ -72,12 +71,22 @@ def test_a_limit_without_a_time_stops_the_run_for_an_hour(name: str, project: Pr
     assert project.state()["status"] == "rate-limited"
 
 
-@pytest.mark.parametrize("name", clis.cases("claude", "codex", "gemini"))
-def test_a_limit_with_a_time_stops_the_run_until_then(name: str, project: Project) -> None:
-    fail = Fail(429, after=7200) if name == "gemini" else Fail(429, resets=7200, after=0 if name == "codex" else 7200)
-    token = {"CLAUDE_CODE_OAUTH_TOKEN": "a-token", "ANTHROPIC_API_KEY": ""} if name == "claude" else {}
+#: how a server says until when, so that the CLI lets it be known
+UNTIL = {
+    "claude": Fail(429, resets=7200, after=7200),
+    "codex": Fail(429, resets=7200),
+    "opencode": Fail(429, after=7200, says="Rate limit reached for tokens per day. Please try again in 2h0m0s."),
+    "gemini": Fail(429, after=7200),
+}
 
-    code, end, _ = run(project, name, always(fail), **token)
+
+@pytest.mark.parametrize("name", clis.cases())
+def test_a_limit_with_a_time_stops_the_run_until_then(name: str, project: Project) -> None:
+    """OpenCode heeds the header in silence, so only the words of the server can be known."""
+    token = {"CLAUDE_CODE_OAUTH_TOKEN": "a-token", "ANTHROPIC_API_KEY": ""} if name == "claude" else {}
+    patience = PATIENCE[name] if name == "opencode" else 120
+
+    code, end, _ = run(project, name, always(UNTIL[name]), patience=patience, **token)
 
     assert (code, end["event"]) == (3, "rate_limited"), end
     assert timedelta(minutes=110) < wait(end) < timedelta(minutes=122), end
@@ -100,9 +109,12 @@ def test_a_limit_that_passes_by_itself_is_no_limit(name: str, project: Project) 
     assert (code, end["event"]) == (0, "pipeline_complete"), end
 
 
-@pytest.mark.parametrize("name", clis.cases(*QUICK))
+@pytest.mark.parametrize("name", clis.cases())
 def test_an_overloaded_server_is_tried_again(name: str, project: Project) -> None:
-    code, end, model = run(project, name, always(Fail(529)), "retry: {max_retries: 1, backoff_seconds: 0}\n")
+    """OpenCode asks five times more by itself, with long waits unless the server says how long: here it does."""
+    fail = Fail(529, after=1 if name == "opencode" else 0)
+
+    code, end, model = run(project, name, always(fail), "retry: {max_retries: 1, backoff_seconds: 0}\n")
 
     assert (code, end["event"], end["status"]) == (1, "error", "failed")
     assert [entry["attempt"] for entry in project.events() if entry["event"] == "retry"] == [1]
@@ -128,17 +140,42 @@ def test_garbage_is_an_error_and_no_answer(name: str, project: Project) -> None:
 
 
 @pytest.mark.parametrize("name", clis.cases())
-def test_a_write_outside_of_the_project_is_refused_and_the_step_is_not_done(
-    name: str, project: Project, tmp_path: Path
-) -> None:
+def test_a_write_outside_of_the_project_is_refused_and_the_step_is_not_done(name: str, project: Project) -> None:
     outside = Path("/usr/local/doflow-was-here.txt")
 
     code, end, _ = run(project, name, play(Write(str(outside), "x"), Say("written")))
 
     assert (code, end["event"]) == (1, "error"), end
     assert not outside.exists()
-    refusing = (
-        name == "opencode"
-    )  # Claude Code is told by our own hook, and goes on: it is the artifact that is missing
-    assert end["status"] == ("refused" if refusing else "failed"), end
-    assert ("was refused" if refusing else "did not keep its contract") in end["message"]
+    if name == "codex":  # it was stopped by the sandbox of its shell, of which it tells nobody but its model
+        assert end["status"] == "failed" and "note.md was not written" in end["message"]
+        return
+    assert end["status"] == "refused", end
+    assert "was refused" in end["message"] and str(outside) in end["message"]
+
+
+PATCH = "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: stray.txt\n+x\n*** End Patch\nEOF\n"
+
+
+@pytest.mark.parametrize("name", clis.cases("claude", "codex"))
+def test_what_our_hook_refused_is_named_when_the_artifact_is_missing(name: str, project: Project) -> None:
+    deed = Shell(PATCH) if name == "codex" else Write(str(project.root / "stray.txt"), "x")
+
+    code, end, model = run(project, name, play(deed, Say("written")))
+
+    assert (code, end["status"]) == (1, "refused"), end
+    assert (
+        f"{NOTE} was not written; on the way it was refused: stray.txt is outside of what step write" in end["message"]
+    )
+    assert "doflow logs write" in end["hint"]
+    assert len(model.heard) == 2, "it was told, and could have done better"
+
+
+@pytest.mark.parametrize("name", clis.cases("claude", "codex", "gemini"))
+def test_who_is_refused_and_then_does_the_right_thing_is_done(name: str, project: Project) -> None:
+    outside = "/usr/local/doflow-was-here.txt"
+    wrong = Shell(PATCH) if name == "codex" else Write(outside, "x")
+
+    code, end, _ = run(project, name, play(wrong, Write(str(project.root / NOTE), "# Note\n"), Say("written")))
+
+    assert (code, end["event"]) == (0, "pipeline_complete"), end

@@ -14,7 +14,7 @@ import pytest
 from doflow.agents import registry, resets, stream
 from doflow.errors import UsageError
 from doflow.light import replace
-from doflow.model import Ask, Command, Outcome, Profile, Result, Status, Usage
+from doflow.model import Ask, Command, Hook, Outcome, Profile, Result, Status, Usage
 
 SAMPLES = Path(__file__).parent / "samples"
 CLIS = ("claude", "codex", "gemini", "opencode")
@@ -37,13 +37,15 @@ def call(use: str, **more: object) -> Command:
     return registry.find(use).call(ask(use, **more), PERSON)
 
 
-def ended(use: str, data: bytes, folder: Path, code: int = 0, stopped: str = "", err: str = "") -> Outcome:
+def ended(
+    use: str, data: bytes, folder: Path, code: int = 0, stopped: str = "", err: str = "", **more: object
+) -> Outcome:
     """What an adapter makes of an output: written to a log, as it is read in a run."""
     out, errors = folder / "out.log", folder / "err.log"
     out.write_bytes(data)
     errors.write_text(err)
     result = Result(code, str(out), str(errors), 1.0, stopped)
-    return registry.find(use).outcome(ask(use), result, lambda: pytest.fail("the log itself is to be read"))
+    return registry.find(use).outcome(ask(use, **more), result, lambda: pytest.fail("the log itself is to be read"))
 
 
 def sample(name: str) -> bytes:
@@ -215,7 +217,7 @@ def test_a_success_is_read_with_its_text_session_and_use(
 @pytest.mark.parametrize(
     ("name", "status", "transient", "words"),
     [
-        ("claude-refused", Status.REFUSED, False, "Write, Bash"),
+        ("claude-refused", Status.REFUSED, False, "Write /project/spec.md, Bash echo hi > b.txt"),
         ("claude-blocked", Status.REFUSED, False, "blocked by hook: not today"),
         ("claude-turns", Status.FAILED, False, "error_max_turns: Reached maximum number of turns (1)"),
         ("claude-auth", Status.AUTH, False, "Invalid API key"),
@@ -294,10 +296,77 @@ def test_a_cli_that_waited_for_a_limit_until_it_was_stopped_is_limited(use: str,
     assert other.status is Status.TIMEOUT
 
 
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"retry-after": "5400"}, timedelta(minutes=90)),
+        ({"retry-after": "5400.5"}, timedelta(minutes=90)),
+        ({"retry-after": "1", "retry-after-ms": "5400000"}, timedelta(minutes=90)),
+        (
+            {"retry-after": (datetime.now(UTC) + timedelta(hours=3)).strftime("%a, %d %b %Y %H:%M:%S GMT")},
+            timedelta(hours=3),
+        ),
+        ({"retry-after": "soon"}, timedelta(hours=1)),
+        ({"retry-after": "nan"}, timedelta(hours=1)),
+        ({}, timedelta(hours=1)),
+    ],
+)
+def test_what_a_server_asked_opencode_to_wait_is_kept(headers: dict[str, str], wait: timedelta, tmp_path: Path) -> None:
+    data = {"message": "Too many", "statusCode": 429, "responseHeaders": headers}
+    record = {"type": "error", "sessionID": "s", "error": {"name": "APIError", "data": data}}
+
+    outcome = ended("opencode", json.dumps(record).encode() + b"\n", tmp_path, 1)
+
+    assert outcome.status is Status.RATE_LIMITED
+    assert abs(datetime.fromisoformat(outcome.resume_at) - datetime.now(UTC) - wait) < timedelta(seconds=30)
+
+
+def test_who_is_stopped_while_it_asks_a_busy_server_again_says_so(tmp_path: Path) -> None:
+    complaint = 'level=ERROR message="stream error" error.error="AI_APICallError: Overloaded"\n'
+
+    outcome = ended("opencode", b"", tmp_path, -15, "max", complaint)
+
+    assert (outcome.status, outcome.transient) == (Status.TIMEOUT, True)
+    assert "its last complaint: " in outcome.reason and "Overloaded" in outcome.reason
+
+
 def test_a_limit_that_codex_has_waited_out_is_forgotten(tmp_path: Path) -> None:
     went_on = b'{"type":"item.completed","item":{"type":"command_execution","status":"completed"}}\n'
 
     assert ended("codex", WAITING["codex"][0] + went_on, tmp_path, -15, "idle").status is Status.TIMEOUT
+
+
+NO = "[doflow-hook] a.txt is protected: no step may change it"
+TOLD_NO = {
+    "claude": (
+        b'{"type":"user","message":{"content":[{"type":"tool_result","is_error":true,"tool_use_id":"t",'
+        b'"content":"PreToolUse:Write hook error: ' + NO.encode() + b'"}]}}\n',
+        "",
+        "a.txt is protected: no step may change it",
+    ),
+    "codex": (
+        b"",
+        f"ERROR codex_core: error=Command blocked by PreToolUse hook: {NO}. Command: apply_patch <<'EOF'\nEOF\n",
+        "a.txt is protected: no step may change it",
+    ),
+    "gemini": (
+        b'{"type":"tool_use","tool_name":"write_file","tool_id":"w","parameters":{"file_path":"/a.txt","content":"x"}}\n'
+        b'{"type":"tool_result","tool_id":"w","status":"error","error":{"type":"invalid_tool_params",'
+        b'"message":"Path not in workspace: Attempted path \\"/a.txt\\" resolves outside"}}\n',
+        "",
+        "write_file /a.txt: that is outside of the project",
+    ),
+}
+
+
+@pytest.mark.parametrize("use", TOLD_NO)
+def test_who_was_told_no_and_ended_well_is_done_and_the_reason_is_kept(use: str, tmp_path: Path) -> None:
+    data, err, reason = TOLD_NO[use]
+    hooks = (Hook("PreToolUse", "doflow hook write"),)
+
+    outcome = ended(use, data * 2 + sample(f"{use}-done"), tmp_path, err=err * 2, hooks=hooks)
+
+    assert (outcome.status, outcome.denied) == (Status.DONE, (reason,))
 
 
 def test_a_tool_that_was_never_offered_is_no_refusal(tmp_path: Path) -> None:

@@ -57,11 +57,13 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """An error of the API. `after`: seconds to wait, in its header; `resets`: seconds until a quota is there again."""
+    """An error of the API. `after`: seconds to wait, in its header; `resets`: seconds until a quota is there again; `says`: its
+    words, where others than the usual ones matter."""
 
     status: int
     after: int = 0
     resets: int = 0
+    says: str = ""
 
 
 TEXTS = {
@@ -96,7 +98,7 @@ class Dialect:
 
     def failed(self, fail: Fail) -> Body:
         kind, text = TEXTS[fail.status]
-        return {"type": "error", "error": {"type": kind, "message": text}}
+        return {"type": "error", "error": {"type": kind, "message": fail.says or text}}
 
     def hear(self, body: Body) -> tuple[str, int, tuple[str, ...]]:
         raise NotImplementedError
@@ -277,7 +279,7 @@ class Gemini(Dialect):
 
     def failed(self, fail: Fail) -> Body:
         state = self.STATES.get(fail.status, "UNAVAILABLE")
-        error: Body = {"code": fail.status, "message": TEXTS[fail.status][1], "status": state}
+        error: Body = {"code": fail.status, "message": fail.says or TEXTS[fail.status][1], "status": state}
         if fail.after:
             kind = "type.googleapis.com/google.rpc.RetryInfo"
             error["details"] = [{"@type": kind, "retryDelay": f"{fail.after}s"}]

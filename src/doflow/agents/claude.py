@@ -99,7 +99,7 @@ def permissions(ask: Ask) -> tuple[str, ...]:
 def _answer(records: stream.Records) -> Answer:
     session = model = until = ""
     results: list[Record] = []
-    ours: set[str] = set()
+    ours: dict[str, str] = {}
     turn: dict[str, Record] = {}  # what each message used since the last result; several records tell of one
     open_turn = False
     for record in records:
@@ -118,26 +118,26 @@ def _answer(records: stream.Records) -> Answer:
             message = stream.record(record, "message")
             turn[stream.words(message.get("id"))] = stream.record(message, "usage")
         open_turn = kind == "assistant" or (open_turn and kind != "result")
+    denied = tuple(ours.values())
     if not results or open_turn:
-        return Answer(session=session, model=model, usage=_usage(results, turn), resets=until)
-    return _judged(results, Answer(session=session, model=model, usage=_usage(results)), until)
+        return Answer(session=session, model=model, usage=_usage(results, turn), resets=until, denied=denied)
+    return _judged(results, Answer(session=session, model=model, usage=_usage(results), denied=denied), until)
 
 
-def _refused_by_us(record: Record) -> list[str]:
-    """The calls that a hook of ours refused, and said so to the model."""
+def _refused_by_us(record: Record) -> dict[str, str]:
+    """The calls that a hook of ours refused, and what it said to the model."""
     blocks = stream.rows(stream.record(record, "message").get("content"))
-    return [
-        stream.words(block.get("tool_use_id"))
-        for block in blocks
-        if block.get("is_error") and settings.MARK in str(block.get("content"))
-    ]
+    said = (
+        (stream.words(block.get("tool_use_id")), str(block.get("content"))) for block in blocks if block.get("is_error")
+    )
+    return {name: words.partition(settings.MARK)[2].strip() for name, words in said if settings.MARK in words}
 
 
 def _kept(record: Record, ours: Container[str] = ()) -> Record:
     """A result without what nobody reads: there may be many of them. What we refused ourselves is no refusal."""
     names = ("subtype", "is_error", "api_error_status", "result", "errors", "num_turns", "usage", "total_cost_usd")
     denied = [row for row in stream.rows(record.get("permission_denials")) if row.get("tool_use_id") not in ours]
-    refused = [stream.words(row.get("tool_name")) or "a tool" for row in denied]
+    refused = [stream.deed(row.get("tool_name"), row.get("tool_input")) for row in denied]
     return {name: record.get(name) for name in names} | {"refused": refused}
 
 
@@ -151,7 +151,7 @@ def _judged(results: list[Record], known: Answer, until: str) -> Answer:
     return Answer(
         well, said, known.session, known.model, known.usage, tuple(refused),
         error="" if well else _error(last), status=stream.count(last["api_error_status"]),
-        resets="" if well else until,
+        resets="" if well else until, denied=known.denied,
     )  # fmt: skip
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from doflow import process
 from doflow.agents import endings, stream
 from doflow.agents.endings import Answer, Program
 from doflow.agents.stream import Record
 from doflow.hooks import settings
+from doflow.light import replace
 from doflow.model import Ask, Command, Outcome, Result, Usage
 
 NAME = "codex"
@@ -39,6 +41,7 @@ PROGRAM = Program(
 )
 
 _KINDS = ("thread.started", "turn.started", "turn.completed", "turn.failed", "error", "item.completed")
+_HEARD = 65_536
 QUIET = ("-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false")
 
 
@@ -51,7 +54,8 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
 
 
 def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
-    return endings.outcome(PROGRAM, ask, result, _answer(stream.records(result, text, _KINDS)))
+    answer = _answer(stream.records(result, text, _KINDS))
+    return endings.outcome(PROGRAM, ask, result, replace(answer, denied=_denied(result.err)) if ask.hooks else answer)
 
 
 def _answer(records: stream.Records) -> Answer:
@@ -75,6 +79,14 @@ def _answer(records: stream.Records) -> Answer:
         elif kind == "item.completed" and item.get("status") == "declined":
             refused.append(stream.words(item.get("command")) or stream.words(item.get("type")) or "a tool")
     return Answer(success, text, session, "", usage, tuple(refused), error, _status(error), note=note)
+
+
+def _denied(err: str) -> tuple[str, ...]:
+    """What our hooks refused: it is told on standard error alone, with the command behind it."""
+    if settings.MARK not in (said := process.tail(err, _HEARD)):
+        return ()
+    return tuple(line.partition(settings.MARK)[2].partition(". Command: ")[0].strip()
+                 for line in said.splitlines() if settings.MARK in line)  # fmt: skip
 
 
 def _retrying(record: Record) -> str:

@@ -23,6 +23,7 @@ _PASSING = (
     *("overloaded", "network", "connection", "connect to", "econn", "enotfound", "etimedout", "fetch failed", "socket"),
     *("timed out", "timeout", "disconnected", "unavailable", "internal server error", "bad gateway"),
 )
+_TOLD = 3
 _BUSY = (408, 500, 502, 503, 504, 529)
 _MISUSE = ("unknown option", "unknown argument", "unexpected argument", "unrecognized", "invalid value")
 
@@ -56,7 +57,11 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the records of a call say. `success` is the CLI's own record of it; `status` the HTTP status of an error."""
+    """What the records of a call say. `success` is the CLI's own record of it; `status` the HTTP status of an error.
+
+    `refused`: tools that the CLI or its rules said no to, which no success outweighs; `denied`: what was only a warning, such
+    as the words of our hooks.
+    """
 
     success: bool = False
     text: str = ""
@@ -68,6 +73,7 @@ class Answer:
     status: int = 0
     resets: str = ""
     note: str = ""
+    denied: tuple[str, ...] = ()
 
 
 def shell(ask: Ask) -> bool:
@@ -97,7 +103,9 @@ def outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outco
     spent = answer.usage if program.counts else None
     usage = _since(program.counts, ask.spent, answer.usage) if ask.resume and spent and ask.spent else answer.usage
     session = "" if gone else answer.session or ask.resume
-    return replace(found, session=session, model=answer.model or ask.model, usage=usage, spent=spent, gone=gone)
+    denied = tuple(dict.fromkeys(_short(reason) for reason in answer.denied))[-_TOLD:]
+    model = answer.model or ask.model
+    return replace(found, session=session, model=model, usage=usage, spent=spent, gone=gone, denied=denied)
 
 
 def _gone(ask: Ask, result: Result, answer: Answer) -> bool:
@@ -132,6 +140,8 @@ def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outc
         return Outcome(Status.RATE_LIMITED, reason, resume_at=contract.resume_at(when))
     if result.stopped:
         hint = f"a longer limit: `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
+        last = _last(result)
+        reason += f"; its last complaint: {last}" if _any(_PASSING, last.casefold()) else ""
         return Outcome(Status.TIMEOUT, reason, hint, transient=True)
     if answer.error:
         return _error(program, ask, result, answer)
@@ -177,7 +187,7 @@ def _refused(program: Program, ask: Ask, answer: Answer) -> Outcome:
 
 def _unproven(program: Program, ask: Ask, result: Result, answer: Answer, reason: str) -> Outcome:
     """It ended without an error of its own, and without a success that counts."""
-    last = process.tail(result.err, 1000).strip().rpartition("\n")[2].strip()[:300]
+    last = _last(result)
     if result.code in (126, 127):
         hint = f"install it ({program.install}), or say where it is: `agents.{ask.profile.name}.executable`"
         return Outcome(Status.FAILED, reason, hint, answer.text)
@@ -188,6 +198,11 @@ def _unproven(program: Program, ask: Ask, result: Result, answer: Answer, reason
     misuse = _any(_MISUSE, process.tail(result.err, 4000).casefold())
     hint = f"the logs are {result.out} and {result.err}"
     return Outcome(Status.FAILED, reason, hint, answer.text, transient=not misuse)
+
+
+def _last(result: Result) -> str:
+    """The last line of its complaints."""
+    return process.tail(result.err, 1000).strip().rpartition("\n")[2].strip()[:300]
 
 
 def refuse_managed(program: Program, profile: Profile) -> None:

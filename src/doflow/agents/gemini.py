@@ -64,10 +64,10 @@ def _answer(records: stream.Records) -> Answer:
             answer = replace(answer, success=False)
         elif kind == "tool_use":
             said.clear()
-            tools[stream.words(record.get("tool_id"))] = stream.words(record.get("tool_name"))
+            tools[stream.words(record.get("tool_id"))] = stream.deed(record.get("tool_name"), record.get("parameters"))
             answer = replace(answer, success=False)
         elif kind == "tool_result":
-            answer = replace(answer, refused=answer.refused + _refused(record, tools))
+            answer = _told_no(answer, record, tools)
         elif kind == "result":
             answer = _ended(answer, record)
         elif kind == "error":
@@ -75,9 +75,14 @@ def _answer(records: stream.Records) -> Answer:
     return replace(answer, text=said.text)
 
 
-def _refused(record: Record, tools: dict[str, str]) -> tuple[str, ...]:
-    tool = tools.pop(stream.words(record.get("tool_id")), "") or "a tool"
-    return (tool,) if stream.record(record, "error").get("type") == "policy_violation" else ()
+def _told_no(answer: Answer, record: Record, tools: dict[str, str]) -> Answer:
+    """A tool that a policy forbids, and a path outside of the project, of which the model is told and may do better."""
+    tool, error = tools.pop(stream.words(record.get("tool_id")), "") or "a tool", stream.record(record, "error")
+    if error.get("type") == "policy_violation":
+        return replace(answer, refused=(*answer.refused, tool))
+    if "not in workspace" in stream.words(error.get("message")):
+        return replace(answer, denied=(*answer.denied, f"{tool}: that is outside of the project"))
+    return answer
 
 
 def _ended(answer: Answer, record: Record) -> Answer:

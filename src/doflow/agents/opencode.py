@@ -1,7 +1,8 @@
 """The `opencode` agent: OpenCode, headless. One JSON record per line; a last `step_finish` with the reason `stop` counts.
 
-A refused tool ends its stream without one. It tries again by itself, for as long as a server asks it to and in silence: only
-its own log, asked for on standard error, says why. Its prices come from its own configuration; no price there is no price here.
+A refused tool ends its stream without one. It tries again by itself, five times, for as long as a server asks it to and in
+silence: only its own log, asked for on standard error, says why, and not for how long. Its prices come from its own
+configuration; no price there is no price here.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _refused(part: Record) -> str:
     state = stream.record(part, "state")
     said = stream.words(state.get("error"))
     no = state.get("status") == "error" and ("rejected permission" in said or "prevents you from using" in said)
-    return (stream.words(part.get("tool")) or "a tool") if no else ""
+    return stream.deed(part.get("tool"), state.get("input")) if no else ""
 
 
 def _finished(answer: Answer, part: Record) -> Answer:
@@ -102,9 +103,18 @@ def _failed(answer: Answer, error: Record) -> Answer:
     name = stream.words(error.get("name")) or "error"
     said = stream.words(data.get("message"))
     status = stream.count(data.get("statusCode")) or (401 if name == "ProviderAuthError" else 0)
-    wait = stream.words(stream.record(data, "responseHeaders").get("retry-after"))
-    until = resets.after(float(wait)) if status == 429 and wait.isascii() and wait.isdigit() else ""
+    until = _until(stream.record(data, "responseHeaders")) if status == 429 else ""
     return replace(answer, success=False, error=f"{name}: {said}", status=status, resets=until)
+
+
+def _until(headers: Record) -> str:
+    """What the server asked for: milliseconds, seconds or a date."""
+    said = ""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        said = stream.words(headers.get(name))
+        if said.isascii() and said.replace(".", "", 1).isdigit():
+            return resets.after(float(said) * unit)
+    return resets.dated(said)
 
 
 def _usage(answer: Answer, part: Record) -> Usage:

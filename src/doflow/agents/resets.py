@@ -43,6 +43,16 @@ def after(seconds: float, now: datetime | None = None) -> str:
     return ((now or datetime.now(UTC)) + timedelta(seconds=min(seconds, 1e8))).isoformat()
 
 
+def dated(words: str) -> str:
+    """A date as headers write it: `Fri, 31 Dec 2027 23:59:59 GMT`; '' for anything else."""
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return parsedate_to_datetime(words).isoformat() if words else ""
+    except (ValueError, TypeError, OverflowError):
+        return ""
+
+
 def _seconds(words: str) -> float:
     import re
 

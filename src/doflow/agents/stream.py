@@ -17,6 +17,8 @@ Records = Iterable[Record]
 
 LONGEST = 8_000_000
 MOST = 4_000_000
+#: where the tools of the CLIs say what they are about
+_ABOUT = ("file_path", "filePath", "notebook_path", "path", "command", "url")
 
 
 def records(result: Result, text: Callable[[], str], kinds: Iterable[str]) -> Iterator[Record]:
@@ -48,6 +50,13 @@ def words(value: Any) -> str:
 def count(value: Any) -> int:
     """A number that counts something; 0 when it is none."""
     return int(value) if isinstance(value, (int, float)) and 0 <= value < 1e15 else 0
+
+
+def deed(tool: Any, given: Any) -> str:
+    """A tool and what it was to be done to, in a few words: `Write notes/a.md`, `bash rm -r build`."""
+    inputs = record(given)
+    about = next((said for name in _ABOUT if (said := words(inputs.get(name)))), "")
+    return f"{words(tool) or 'a tool'} {' '.join(about.split())[:120]}".strip()
 
 
 def price(value: Any) -> float | None:
