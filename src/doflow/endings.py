@@ -33,11 +33,38 @@ def strayed(job: Job, world: World, strays: tuple[str, ...], mine: tuple[str, ..
     """What it wrote elsewhere is put back; an artifact that keeps its contract is held for the person to take."""
     names = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
     reason = f"{job.name} wrote where it may not: {names}"
-    hint = "that is put back as it was and kept: doflow quarantine list; `writes:` in the flow allows a path"
+    hint = f"that is put back as it was and kept: doflow quarantine list{_leave(job, world, strays)}"
     held = bool(job.makes) and not checks.problems(job.step, job.makes, world)
     if held:
         hint += f"\n  {', '.join(job.makes)} is fine: doflow adopt {job.step.id}   takes it without another call"
     return Outcome(Status.REFUSED, reason, hint, held=held, files=mine if held else ())
+
+
+def _leave(job: Job, world: World, strays: tuple[str, ...]) -> str:
+    """Whether and how a path of each kind could be allowed; one line for each."""
+    from doflow.guards.scope import Scope
+
+    scope = Scope(job, world)
+    first = {_bar(scope.bar(path), job): path for path in reversed(strays)}
+    made = {path: found.step for path, found in world.book.artifacts.items()}
+    return "".join(
+        f"\n  {_WAYS[bar].format(path=path, step=made.get(path) or 'STEP')}" for bar, path in sorted(first.items())
+    )
+
+
+def _bar(bar: str, job: Job) -> str:
+    return "fixer" if bar == "writes" and job.step.kind == "review" else bar
+
+
+_WAYS = {
+    "always": "{path}: no flow can allow it, for git, doflow or an agent program goes by it; if it must change, change it "
+    "yourself while nothing runs",
+    "fixer": "{path}: a fixer may change what is reviewed and nothing else",
+    "foreign": "{path} is in a repository of its own, which no step changes",
+    "made": "{path} belongs to {step}, which made it: doflow reject {step} --note '…' has it revised, or edit it yourself",
+    "protect": "{path} is named by `protect:`; take it out there to let agents change it",
+    "writes": "`writes:` of the step in the flow would allow {path}",
+}
 
 
 def hinted(outcome: Outcome, world: World) -> Outcome:

@@ -288,6 +288,7 @@ def test_a_fixer_of_documents_may_change_only_what_is_reviewed(work):
     said = ran(work, code=1)
 
     assert "check:fix1 wrote where it may not: src/mine.py" in said
+    assert "src/mine.py: a fixer may change what is reviewed and nothing else" in said and "`writes:`" not in said
     assert not (work.root / "src").exists()
     assert (work.run_dir() / "plan.md").read_text() == "# Plan\n\nCRITICAL bad.\n"
     work.forget_calls()

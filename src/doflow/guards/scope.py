@@ -25,6 +25,7 @@ class Scope:
             f"/{run}/{LOCK}",
             *sessionpaths.protected(run, world.params.get("prd", "")),
         )
+        self._steer = steer
         self.protect = (*steer, *world.settings.protect, *world.flow.protect, *job.step.protect)
         self.makes = frozenset(job.makes)
         self.writes = job.writes
@@ -44,6 +45,17 @@ class Scope:
         if path in self.makes or self.writes is None:
             return True
         return snapshot.matches(self.writes, path)
+
+    def bar(self, path: str) -> str:
+        """What bars a path: `always` (no flow can allow it), `protect`, `made` by an earlier step, `foreign` (in a repository
+        of its own), `writes` (which do not name it)."""
+        if _of_git(path) or snapshot.matches((*self._steer, *self._roots), path):
+            return "always"
+        if path in self.earlier:
+            return "made"
+        if self.protects(path):
+            return "protect"
+        return "foreign" if self.allows(path) else "writes"
 
     def names(self, path: str) -> bool:
         """Whether the flow itself says this path, rather than `everything`."""

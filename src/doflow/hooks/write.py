@@ -72,7 +72,9 @@ def _path(said: str, place: str, scope: dict[str, Any]) -> str:
     if not full.startswith(root + os.sep):
         return "" if _scratch(full) else f"{said} is outside of the project: nothing may be written there"
     rel = full[len(root) + 1 :]
-    if ".git" in rel.casefold().split("/") or rel in scope["earlier"] or matches(tuple(scope["protect"]), rel):
+    if ".git" in rel.casefold().split("/"):
+        return f"{rel} belongs to git: no step may ever change it. doflow commits what a step makes, by itself"
+    if rel in scope["earlier"] or matches(tuple(scope["protect"]), rel):
         return f"{rel} is protected: no step may change it. Leave it as it is; if it must change, say so in your answer"
     if scope["writes"] is None or rel in scope["makes"] or matches(tuple(scope["writes"]), rel):
         return ""

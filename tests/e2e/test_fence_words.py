@@ -1,0 +1,54 @@
+"""What a person is told when an agent wrote where it may not: whether that could be allowed, and by whom."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.project import Project
+
+FLOW = """
+    flow: work
+    steps:
+      one: {prompt: Write., makes: one.md}
+      two: {prompt: Write., makes: two.md, writes: [/docs/**]}
+"""
+NEVER = "no flow can allow it"
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (".git/hooks/post-commit", NEVER),
+        ("doflow.yaml", NEVER),
+        (".claude/settings.json", NEVER),
+        ("specs/001-x/input.md", NEVER),
+        ("lib/.git", NEVER),
+        ("specs/001-x/one.md", "belongs to one, which made it: doflow reject one --note"),
+        ("PRD.md", "is named by `protect:`; take it out there"),
+        ("src/app.py", "`writes:` of the step in the flow would allow src/app.py"),
+    ],
+)
+def test_a_path_that_was_refused_is_told_with_the_way_there_is(path: str, words: str, project: Project) -> None:
+    project.flow("work", FLOW)
+    project.settings("protect: [PRD.md]\n")
+    project.agent(f"usual()\nif step == 'two': put({path!r}, 'x')")
+    project.commit("A flow")
+
+    done = project.doit("work", "--goal=x")
+
+    assert done.returncode == 1
+    assert f"two wrote where it may not: {path}" in done.stdout
+    told = [line for line in done.stdout.splitlines() if path in line and "wrote where" not in line]
+    assert any(words in line for line in told), done.stdout
+    assert ("`writes:`" in done.stdout) is (path == "src/app.py"), "no hint at what would not help"
+
+
+def test_each_kind_of_path_has_its_line(project: Project) -> None:
+    project.flow("work", FLOW)
+    project.agent("usual()\nfor path in ('a.txt', 'b.txt', 'dodo.py'): put(path, 'x') if step == 'two' else None")
+    project.commit("A flow")
+
+    done = project.doit("work", "--goal=x")
+
+    assert "two wrote where it may not: a.txt, b.txt, dodo.py" in done.stdout
+    assert f"dodo.py: {NEVER}" in done.stdout and "would allow a.txt" in done.stdout
+    assert "specs/001-x/two.md is fine: doflow adopt two" in done.stdout
