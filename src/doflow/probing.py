@@ -66,9 +66,10 @@ def call(found: Found, profile: Profile, environ: Mapping[str, str]) -> Found:
         ask = Ask("probe", QUESTION, named, folder, "probe", "probe", profile.model)
         agent = registry.find(profile.use)
         out, err = os.path.join(folder, "out.log"), os.path.join(folder, "err.log")
-        result = process.run(agent.call(ask, environ), out, err, Timeout(0, 120))
+        command = agent.call(ask, environ)
+        result = process.run(command, out, err, Timeout(0, 120))
         outcome = agent.outcome(ask, result, lambda: Path(out).read_text("utf-8", "replace"))
-    return _called(found, outcome, result)
+    return _called(found, outcome, result, command)
 
 
 def program_of(use: str) -> Program | None:
@@ -76,15 +77,21 @@ def program_of(use: str) -> Program | None:
     return getattr(registry.find(use), "PROGRAM", None) if use in registry.CLIS else None
 
 
-def _called(found: Found, outcome: Outcome, result: Result) -> Found:
+def _called(found: Found, outcome: Outcome, result: Result, command: Command) -> Found:
     if outcome.ok:
         used = outcome.usage
         tokens = f", {used.tokens_in + used.tokens_out} tokens" if used else ""
         return replace(found, answered=f"in {result.elapsed:.1f}s{tokens}", login="yes, it answered")
     if outcome.status is Status.RATE_LIMITED:
         hint = f"try again at {outcome.resume_at}"
-        return replace(found, login="yes", answered="rate limited", problem=outcome.reason, hint=hint)
-    hint = outcome.hint if outcome.status is Status.AUTH else f"try it by hand: {found.path}"
+        reason = outcome.reason.removeprefix(f"{found.profile} ")
+        return replace(found, login="yes", answered="rate limited", problem=reason, hint=hint)
+    if outcome.status is Status.AUTH:
+        login = f"{found.login}: refused" if found.login.startswith("by ") else "no"
+        return replace(found, login=login, answered="no", problem=outcome.reason, hint=outcome.hint)
+    import shlex
+
+    hint = f"try it by hand: echo 'Say: ready' | {shlex.join(command.argv)}"
     return replace(found, answered="no", problem=outcome.reason, hint=hint)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 
 import pytest
@@ -79,6 +80,30 @@ def test_what_claude_told_before_it_was_killed_is_counted(project: Project) -> N
     first_, second = costs(project)["calls"]
     assert (first_["status"], second["status"]) == ("cancelled", "timeout")
     assert first_["in"] > 0 and first_["usd"] is None
+
+
+@pytest.mark.parametrize("name", clis.cases("codex", "gemini"))
+@pytest.mark.parametrize("end", ["timeout", "cancelled"])
+def test_what_a_stopped_call_used_is_unknown_and_never_nothing(name: str, end: str, project: Project) -> None:
+    """Codex and Gemini CLI tell what they used at their end alone: a call that is stopped took tokens all the same."""
+    project.flow("notes", FLOW)
+    idle = {"codex": 8, "gemini": 15}[name] if end == "timeout" else 120
+    with Model(play(Write(str(project.root / NOTE), "# Half\n"), Hang())) as model:
+        price = f"prices: {{{clis.MODELS[name]}: {{in: 1, out: 1}}}}\n"
+        clis.use(project, name, model, f"timeouts: {{idle: {idle}s}}\nretry: {{enabled: false}}\n{price}")
+        started = project.start("doit", "notes", "--goal=a note")
+        assert eventually(lambda: len(model.heard) >= 2, 60)
+        if end == "cancelled":
+            started.send_signal(signal.SIGINT)
+        started.communicate(timeout=60)
+
+    (call,) = costs(project)["calls"]
+    told = project.doflow("cost").stdout
+    assert started.returncode == (1 if end == "timeout" else 130)
+    assert (call["status"], call["in"], call["out"], call["usd"]) == (end, None, None, None)
+    assert call["seconds"] > 0 and "$0" not in told and "free" not in told
+    assert "1 call did not tell what was used (1 of them did not end well); that is not in the sums." in told
+    assert costs(project)["total"]["usd"] is None
 
 
 @clis.needed("claude")

@@ -369,6 +369,26 @@ def test_who_was_told_no_and_ended_well_is_done_and_the_reason_is_kept(use: str,
     assert (outcome.status, outcome.denied) == (Status.DONE, (reason,))
 
 
+def test_a_gemini_without_a_login_is_told_by_its_exit_code(tmp_path: Path) -> None:
+    err = "Loading\nYou must specify the GEMINI_API_KEY environment variable.\nUpdate your environment and try again!\n"
+
+    outcome = ended("gemini", b"", tmp_path, 41, err=err)
+
+    assert (outcome.status, outcome.transient) == (Status.AUTH, False)
+    assert "must specify the GEMINI_API_KEY" in outcome.reason and "log in" in outcome.hint
+    assert ended("gemini", b"", tmp_path, 41, "idle", err).status is Status.TIMEOUT
+
+
+def test_what_opencode_calls_unknown_is_looked_up_in_its_log(tmp_path: Path) -> None:
+    record = (
+        b'{"type":"error","sessionID":"s","error":{"name":"UnknownError","data":{"message":"Check server logs."}}}\n'
+    )
+    err = 'level=ERROR message=failed ref=err_1 error="ModelNotFound: no \\"x/y\\"." cause="ModelNotFound\\n    at z"\n'
+
+    assert 'opencode: ModelNotFound: no \\"x/y\\".' in ended("opencode", record, tmp_path, 1, err=err).reason
+    assert "Check server logs." in ended("opencode", record, tmp_path, 1, err="nothing\n").reason
+
+
 def test_a_tool_that_was_never_offered_is_no_refusal(tmp_path: Path) -> None:
     assert judged("gemini-absent", tmp_path).status is Status.DONE
 

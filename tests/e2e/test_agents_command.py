@@ -169,3 +169,21 @@ def test_a_sandbox_for_the_rehearsal_is_refused_before_a_run_begins(project: Pro
     assert done.returncode == 1
     assert "agents.default: `sandbox` is not for `use: rehearsal`" in done.stdout + done.stderr
     assert project.runs() == [] and agents(project, "default")[0] == 1
+
+
+def test_a_default_that_nobody_wrote_down_is_told_as_such(project: Project) -> None:
+    project.write("doflow.yaml", "agents:\n  dry: {use: rehearsal}\n")
+
+    done = project.doflow("agents", env={"PATH": "/usr/bin:/bin"})
+
+    assert done.returncode == 1 and "default: claude is not installed" in done.stdout
+    assert "doflow.yaml names no `default`, so this one does the steps that name no agent" in done.stdout
+
+
+def test_outside_of_a_project_a_probe_says_that_nobody_was_asked(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+
+    done = project.doflow("agents", "--probe", cwd=tmp_path / "elsewhere", env={"PATH": "/usr/bin:/bin"})
+
+    assert done.returncode == 0
+    assert "nobody was asked anything" in done.stdout and "doflow agents claude --probe" in done.stdout

@@ -17,7 +17,7 @@ _LIMITS = (
 )
 _LOGIN = (
     *("/login", "not logged in", "invalid api key", "api key not valid", "authentication", "unauthorized"),
-    "unauthenticated",
+    *("unauthenticated", "missing environment variable"),
 )
 _PASSING = (
     *("overloaded", "network", "connection", "connect to", "econn", "enotfound", "etimedout", "fetch failed", "socket"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from doflow import process
 from doflow.agents import endings, stream
 from doflow.agents.endings import Answer, Program
 from doflow.agents.stream import Record
@@ -34,6 +35,8 @@ PROGRAM = Program(
 )
 
 _KINDS = ("init", "message", "tool_use", "tool_result", "result", "error")
+#: it ends so before it asks anybody, with the reason on standard error
+_NO_LOGIN = 41
 _STATUSES = (400, 401, 403, 404, 408, 429, 500, 502, 503, 504)
 
 
@@ -49,6 +52,9 @@ def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
     answer = _answer(stream.records(result, text, _KINDS))
     if answer.error:
         answer = replace(answer, status=_status(answer.error, result.code))
+    elif result.code == _NO_LOGIN and not result.stopped:
+        said = process.tail(result.err, 1000).strip().splitlines()
+        answer = replace(answer, error=" ".join(said[-2:]) or "nobody is logged in", status=401)
     return endings.outcome(PROGRAM, ask, result, answer)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from doflow import process
 from doflow.agents import endings, resets, stream
 from doflow.agents.endings import Answer, Program
 from doflow.agents.stream import Record
@@ -61,7 +62,18 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
 
 
 def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
-    return endings.outcome(PROGRAM, ask, result, _answer(stream.records(result, text, _KINDS)))
+    answer = _answer(stream.records(result, text, _KINDS))
+    if answer.error.startswith("UnknownError"):
+        answer = replace(answer, error=_logged(result.err) or answer.error)
+    return endings.outcome(PROGRAM, ask, result, answer)
+
+
+def _logged(err: str) -> str:
+    """The last error in its log: what its records call unknown and send the reader to the log for."""
+    import re
+
+    found = re.findall(r' error="((?:[^"\\]|\\.)*)"', process.tail(err, 8000))
+    return found[-1] if found else ""
 
 
 def _answer(records: stream.Records) -> Answer:

@@ -31,7 +31,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 def agents(args: Namespace) -> int:
     """1 if an agent of a profile cannot be used; an agent that nobody uses may well be missing."""
-    root, mine = _mine()
+    root, mine, implied = _mine()
     others = [Profile("-", use) for use in registry.CLIS if use not in {profile.use for profile in mine}]
     wanted = [profile for profile in (*mine, *others) if args.name in ("", profile.name, profile.use)]
     if not wanted:
@@ -46,7 +46,7 @@ def agents(args: Namespace) -> int:
 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(ask, wanted))
-    _tell(found, args)
+    _tell(found, args, implied)
     return 1 if any(one.problem and (one.profile != "-" or args.name) for one in found) else 0
 
 
@@ -64,15 +64,17 @@ def _housed(found: Found, profile: Profile, root: str) -> Found:
     return found
 
 
-def _mine() -> tuple[str, tuple[Profile, ...]]:
-    """The project's profiles; outside of a project there are none."""
+def _mine() -> tuple[str, tuple[Profile, ...], bool]:
+    """The project's profiles, and whether `default` is one that nobody wrote down; outside of a project there are none."""
     root = project.find()
     if not project.begun(root):
-        return str(root), ()
-    return str(root), settings.load(root, os.environ).agents
+        return str(root), (), False
+    said = settings.load(root, os.environ)
+    implied = any(name == "agents.default.use" and where == "default" for name, _, where in said.origins)
+    return str(root), said.agents, implied
 
 
-def _tell(found: list[Found], args: Namespace) -> None:
+def _tell(found: list[Found], args: Namespace, implied: bool) -> None:
     if args.json:
         say_json({"agents": [{name: getattr(one, name) for name in light.names(Found)} for one in found]})
         return
@@ -82,8 +84,13 @@ def _tell(found: list[Found], args: Namespace) -> None:
         name = one.use if one.profile == "-" else one.profile
         if one.problem:
             say(f"\n{name}: {one.problem}\n  {one.hint}")
+            if implied and name == "default":
+                say("  doflow.yaml names no `default`, so this one does the steps that name no agent")
         elif one.hint:
             say(f"\n{name}: no login is to be seen (a key in its own configuration would not show)\n  {one.hint}")
+    if args.probe and all(one.profile == "-" for one in found) and not args.name:
+        say("\nnobody was asked anything: there is no project here, so no profile. doflow init   makes one")
+        say("doflow agents claude --probe   asks an agent without a profile")
     if not args.probe and not all(one.problem for one in found):
         say("\ndoflow agents --probe   lets each profile's agent answer one short question")
 
@@ -93,6 +100,8 @@ def _cells(one: Found, probed: bool) -> tuple[str, ...]:
     if one.version:
         flags = f"{len(one.missing)} missing" if one.missing else "all" if not one.problem or one.login else "-"
     state = "cannot be used" if one.problem else f"answered {one.answered}" if one.answered else "is there"
+    if one.answered == "rate limited":
+        state = "is there, but rate limited"
     if one.profile == "-" and one.problem and not one.path:
         state = "not installed"
     version = one.version or "-"
