@@ -64,10 +64,15 @@ def test_a_token_and_an_address_of_the_api_are_passed_on(project: Project) -> No
     assert sent["authorization"] == "Bearer a-token-of-mine" and "x-api-key" not in sent
 
 
-STORES = {"claude": ".claude/projects", "codex": ".codex/sessions .codex/*.sqlite*", "gemini": ".gemini/tmp"}
+STORES = {
+    "claude": ".claude/projects",
+    "codex": ".codex/sessions .codex/*.sqlite*",
+    "opencode": ".local/share/opencode",
+    "gemini": ".gemini/tmp",
+}
 
 
-@pytest.mark.parametrize("name", clis.cases(*STORES))
+@pytest.mark.parametrize("name", clis.cases())
 def test_a_session_that_was_deleted_is_replaced_by_one_that_is_told_everything(name: str, project: Project) -> None:
     """The check deletes what the CLI keeps of its sessions, just before the note is handed back."""
     gone = " ".join(f"$HOME/{store}" for store in STORES[name].split())

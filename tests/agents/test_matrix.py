@@ -15,8 +15,7 @@ CASES: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
         test_cli_runs.test_a_cli_writes_runs_a_shell_answers_and_goes_on_in_its_session, ALL,
     ),
     "a session that is gone": (
-        test_cli_runs.test_a_session_that_was_deleted_is_replaced_by_one_that_is_told_everything,
-        ("claude", "codex", "gemini"),
+        test_cli_runs.test_a_session_that_was_deleted_is_replaced_by_one_that_is_told_everything, ALL,
     ),
     "401": (test_failures.test_a_wrong_key_ends_the_run_at_once, ALL),
     "429 with a time": (test_failures.test_a_limit_with_a_time_stops_the_run_until_then, ALL),
