@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
@@ -10,11 +11,12 @@ from doflow.repo import drivers, environ
 from doflow.repo import quick as _quick
 from doflow.repo.head import Head
 
+_loading = threading.Lock()
 _LIST = ("config", "--list", "--show-origin", "--includes", "-z")
 
 
 class Git:
-    """git in one work tree, for one process of ours.
+    """git in one work tree, for one process of ours. Threads may share it.
 
     Filters (clean, smudge) that are configured at the first call are trusted and stay as they are; pass `filters` to
     trust those of an earlier process instead.
@@ -59,9 +61,10 @@ class Git:
     ) -> tuple[int, bytes, str]:
         """Exit code, standard output, standard error. `index` is a private index instead of the person's."""
         self._watch()
-        if index not in self._ready:
-            self._ready[index] = environ.overrides(self.head, os.environ, self._pins, index)
-        return self._execute(args, input, self._ready[index] | dict(env or {}))
+        ready = self._ready.get(index)
+        if ready is None:
+            ready = self._ready[index] = environ.overrides(self.head, os.environ, self._pins, index)
+        return self._execute(args, input, ready | dict(env or {}))
 
     def filters(self) -> dict[str, str]:
         """The trusted filter settings, to hand to a later process of the same run."""
@@ -81,16 +84,18 @@ class Git:
         if code:
             raise _quick.failed(_LIST, code, err)
         self._reading = drivers.read(out, self.head)
-        self._signature = drivers.signature(self._reading.files)
+        signature = drivers.signature(self._reading.files)
         if self._trusted is None:
             self._trusted = self._reading.filters
         self._pins = drivers.pins(self._trusted, self._reading)
-        self._ready.clear()
+        self._ready = {}
         self.people = None
+        self._signature = signature  # last: who finds it in order goes on at once, with all of the above
 
     def _execute(self, args: tuple[str, ...], data: bytes, variables: dict[str, str]) -> tuple[int, bytes, str]:
         if self._runner is None:
-            self._runner = _library(self.program)(self.head.top)
+            with _loading:
+                self._runner = self._runner or _library(self.program)(self.head.top)
         dropped = [name for name in environ.unwanted(os.environ) if name not in variables]
         without = [word for name in dropped for word in ("-u", name)]
         prefix = ["/usr/bin/env", *without] if without else []
@@ -112,7 +117,8 @@ class Git:
 
 
 def _library(program: str) -> Any:
-    """GitPython's runner class. While it is imported it looks for git itself: it is told which one."""
+    """GitPython's runner class. While it is imported it looks for git itself: it is told which one, by variables that no
+    other thread must see come and go: whoever copies the environment just then would break."""
     told = {"GIT_PYTHON_GIT_EXECUTABLE": program, "GIT_PYTHON_REFRESH": "quiet"}
     before = {name: os.environ.get(name) for name in told}
     os.environ.update(told)

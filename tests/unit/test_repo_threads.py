@@ -1,0 +1,37 @@
+"""Do threads that ask git at the same moment leave the process as it was? Reviewers do, and they are the first to ask."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ASK = """
+import os, sys, threading
+from pathlib import Path
+from doflow.repo import look
+from doflow.repo.git import Git
+
+before, git, gate, answers = dict(os.environ), Git(look.find(Path.cwd())), threading.Barrier(4), []
+
+def ask():
+    gate.wait()
+    answers.append(git.run("rev-parse", "--is-inside-work-tree"))
+
+threads = [threading.Thread(target=ask) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert answers == [b"true\\n"] * 4, answers
+changed = sorted(set(before.items()) ^ set(os.environ.items()))
+assert not changed, changed
+"""
+
+
+def test_the_first_questions_of_several_threads_change_nothing_in_our_environment(tmp_path: Path) -> None:
+    subprocess.run(("git", "init", "-q", "."), cwd=tmp_path, check=True, timeout=30)
+
+    done = subprocess.run(
+        (sys.executable, "-c", ASK), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
