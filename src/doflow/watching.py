@@ -9,6 +9,7 @@ from contextlib import suppress
 from doflow import files
 from doflow.job import Job
 from doflow.model import Timeout
+from doflow.words import span
 from doflow.world import STATE, World
 
 _SPARE = ".spare"
@@ -69,11 +70,34 @@ def cut(*logs: str) -> None:
 
 def beat(job: Job, world: World, out: str) -> Callable[[float, int], None]:
     """While a program runs: a sign of life for whoever watches, at most once in a second."""
-    last = [-1.0]
+    last, heard = [-1.0], [0 if job.paid else -1]
 
     def tick(elapsed: float, size: int) -> None:
         if elapsed - last[0] >= 1.0:
             last[0] = elapsed
             world.ledger.add("heartbeat", **job.where, elapsed=round(elapsed, 1), bytes=size, log=out)
+            if heard[0] >= 0:
+                heard[0] = _complains(job, world, out.removesuffix(".log") + ".err.log", heard[0])
 
     return tick
+
+
+def _complains(job: Job, world: World, err: str, heard: int) -> int:
+    """An agent that meets a limit may wait for hours without a word: that is told at once, and once. Gives how much of its
+    complaints is heard; -1 = enough of it."""
+    try:
+        size = os.stat(err).st_size
+    except OSError:
+        return heard
+    if size <= heard:
+        return heard
+    from doflow.agents import endings
+
+    said = endings.last(err)
+    if not endings.limited(said):
+        return size
+    idle = timeout_of(job, world).idle
+    stop = f"; after {span(idle)} without output it is stopped (`timeouts.idle`)" if idle else ""
+    message = f"the agent of {job.name} complains of a limit and may wait until it ends{stop}: {said}"
+    world.ledger.add("warning", **job.where, message=message)
+    return -1

@@ -90,6 +90,9 @@ def test_a_limit_with_a_time_stops_the_run_until_then(name: str, project: Projec
 
     assert (code, end["event"]) == (3, "rate_limited"), end
     assert timedelta(minutes=110) < wait(end) < timedelta(minutes=122), end
+    if name == "opencode":
+        told = [entry["message"] for entry in project.events() if entry["event"] == "warning"]
+        assert any("complains of a limit and may wait" in message for message in told), "while it waits, not after"
 
 
 @clis.needed("codex")

@@ -237,3 +237,22 @@ def test_the_live_view_counts_down(work, tmp_path):
     with Terminal(work, "doit", "work", "--goal=x") as screen:
         screen.until("goes on by itself in 3s")
         assert screen.wait() == 0
+
+
+def test_an_agent_that_waits_for_a_limit_is_told_of_while_it_waits(work):
+    work.settings("timeouts: {idle: 5m}\n")
+    work.agent("""
+        import sys
+        if step == "one":
+            for text in ("starting", "request failed with status 429: rate limit reached, retrying in 7200s", "still waiting"):
+                print(text, file=sys.stderr, flush=True)
+                time.sleep(1.5)
+        usual()
+        """)
+
+    done = work.doit("work", "--goal=x")
+
+    told = [entry["message"] for entry in work.events() if entry["event"] == "warning"]
+    assert (done.returncode, len(told)) == (0, 1), done.stdout
+    assert "the agent of one complains of a limit and may wait until it ends; after 5m without output" in told[0]
+    assert told[0].endswith("retrying in 7200s") and told[0] in done.stdout

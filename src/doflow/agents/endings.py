@@ -140,8 +140,8 @@ def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outc
         return Outcome(Status.RATE_LIMITED, reason, resume_at=contract.resume_at(when))
     if result.stopped:
         hint = f"a longer limit: `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
-        last = _last(result)
-        reason += f"; its last complaint: {last}" if _any(_PASSING, last.casefold()) else ""
+        said = last(result.err)
+        reason += f"; its last complaint: {said}" if _any(_PASSING, said.casefold()) else ""
         return Outcome(Status.TIMEOUT, reason, hint, transient=True)
     if answer.error:
         return _error(program, ask, result, answer)
@@ -155,8 +155,13 @@ def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outc
 def _waiting(result: Result, answer: Answer) -> str:
     """The last of its complaints, if they are about a limit: it tried again and again by itself; '' = they are not."""
     said = f"{process.tail(result.err, 1500)}\n{answer.note}"
+    return said if limited(said) else ""
+
+
+def limited(said: str) -> bool:
+    """Whether complaints are about a limit."""
     low = said.casefold()
-    return said if "status 429" in low or "status: 429" in low or _any(_LIMITS, low) else ""
+    return "status 429" in low or "status: 429" in low or _any(_LIMITS, low)
 
 
 def _error(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
@@ -187,22 +192,22 @@ def _refused(program: Program, ask: Ask, answer: Answer) -> Outcome:
 
 def _unproven(program: Program, ask: Ask, result: Result, answer: Answer, reason: str) -> Outcome:
     """It ended without an error of its own, and without a success that counts."""
-    last = _last(result)
+    said = last(result.err)
     if result.code in (126, 127):
         hint = f"install it ({program.install}), or say where it is: `agents.{ask.profile.name}.executable`"
         return Outcome(Status.FAILED, reason, hint, answer.text)
     if result.code == 0:
         reason = f"{program.name} ended without its record of success"
     reason += f" ({_short(answer.note)})" if answer.note else ""
-    reason += f": {last}" if last else ""
+    reason += f": {said}" if said else ""
     misuse = _any(_MISUSE, process.tail(result.err, 4000).casefold())
     hint = f"the logs are {result.out} and {result.err}"
     return Outcome(Status.FAILED, reason, hint, answer.text, transient=not misuse)
 
 
-def _last(result: Result) -> str:
-    """The last line of its complaints."""
-    return process.tail(result.err, 1000).strip().rpartition("\n")[2].strip()[:300]
+def last(err: str) -> str:
+    """The last line of a program's complaints."""
+    return process.tail(err, 1000).strip().rpartition("\n")[2].strip()[:300]
 
 
 def refuse_managed(program: Program, profile: Profile) -> None:
