@@ -302,17 +302,16 @@ def test_a_cli_that_waited_for_a_limit_until_it_was_stopped_is_limited(use: str,
         ({"retry-after": "5400"}, timedelta(minutes=90)),
         ({"retry-after": "5400.5"}, timedelta(minutes=90)),
         ({"retry-after": "1", "retry-after-ms": "5400000"}, timedelta(minutes=90)),
-        (
-            {"retry-after": (datetime.now(UTC) + timedelta(hours=3)).strftime("%a, %d %b %Y %H:%M:%S GMT")},
-            timedelta(hours=3),
-        ),
+        ({"retry-after": "%a, %d %b %Y %H:%M:%S GMT"}, timedelta(hours=3)),
         ({"retry-after": "soon"}, timedelta(hours=1)),
         ({"retry-after": "nan"}, timedelta(hours=1)),
         ({}, timedelta(hours=1)),
     ],
 )
 def test_what_a_server_asked_opencode_to_wait_is_kept(headers: dict[str, str], wait: timedelta, tmp_path: Path) -> None:
-    data = {"message": "Too many", "statusCode": 429, "responseHeaders": headers}
+    at = (datetime.now(UTC) + wait).strftime
+    told = {name: at(said) for name, said in headers.items()}
+    data = {"message": "Too many", "statusCode": 429, "responseHeaders": told}
     record = {"type": "error", "sessionID": "s", "error": {"name": "APIError", "data": data}}
 
     outcome = ended("opencode", json.dumps(record).encode() + b"\n", tmp_path, 1)
