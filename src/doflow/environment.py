@@ -33,7 +33,7 @@ def for_agent(
     allowed = (*_COMMON, *adapter_names, *profile_env)
     kept = {
         name: value
-        for name, value in environ.items()
+        for name, value in _items(environ)
         if _named(name, allowed) and not _named(name, (*_FLAGS, *_NESTED))
     }
     kept["PATH"] = search_path(environ.get("PATH", ""), root)
@@ -42,7 +42,7 @@ def for_agent(
 
 def for_shell(environ: Mapping[str, str], extra: Mapping[str, str], *, pid: int = 0) -> dict[str, str]:
     """The person's environment less the guard's flags."""
-    kept = {name: value for name, value in environ.items() if not _named(name, _FLAGS)}
+    kept = {name: value for name, value in _items(environ) if not _named(name, _FLAGS)}
     return kept | dict(extra) | {RUNNING: str(pid or os.getpid())}
 
 
@@ -50,6 +50,11 @@ def search_path(path: str, root: str = "") -> str:
     """PATH without what an agent could have filled: relative and empty entries, folders inside the project."""
     kept = [entry for entry in path.split(os.pathsep) if os.path.isabs(entry) and not _inside(entry, root)]
     return os.pathsep.join(kept) or os.defpath
+
+
+def _items(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Name and value of each; a variable that another thread takes away meanwhile is simply not there."""
+    return [(name, value) for name in environ if (value := environ.get(name)) is not None]
 
 
 def _named(name: str, patterns: Iterable[str]) -> bool:

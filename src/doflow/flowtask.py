@@ -28,7 +28,12 @@ class FlowTask(Task):  # type: ignore[misc]
         other = FlowTask.__new__(FlowTask)
         other.__dict__ = {
             **self.__dict__,
-            **{"creator_params": [], "setup_tasks": [], "wild_dep": [], "value_savers": [], "file_dep": set(), "values": {}},
+            "creator_params": [],
+            "setup_tasks": [],
+            "wild_dep": [],
+            "value_savers": [],
+            "file_dep": set(),
+            "values": {},
             **own,
         }
         return other

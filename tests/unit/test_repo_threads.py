@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+
+from doflow import environment
 
 ASK = """
 import os, sys, threading
@@ -35,3 +39,21 @@ def test_the_first_questions_of_several_threads_change_nothing_in_our_environmen
     )
 
     assert done.returncode == 0, done.stderr
+
+
+def test_an_environment_is_built_while_another_thread_takes_variables_away() -> None:
+    done = threading.Event()
+
+    def flicker() -> None:
+        while not done.is_set():
+            os.environ["DOFLOW_FLICKERS"] = "x"
+            os.environ.pop("DOFLOW_FLICKERS", None)
+
+    other = threading.Thread(target=flicker)
+    other.start()
+    try:
+        for _ in range(3000):
+            assert environment.for_shell(os.environ, {})["PATH"]
+    finally:
+        done.set()
+        other.join()
