@@ -33,8 +33,8 @@ QUIET = 3.0
 def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
     """One call in a pane of its own, from start to end."""
     name = f"run-{world.run.name}"
-    server = Tmux(tmux.socket_of(str(world.root), name, world.environ))
     folder = _folder(world, out)
+    server = Tmux(tmux.socket_of(str(world.root), name, world.environ), folder)
     found = Seat(server, tmux.session_of(job.name).replace("orch-", "step-", 1), folder)
     place = Place(str(world.root), name, "", world.settings, Store(os.path.join(folder, "signals")), server)
     with held(os.path.join(folder, "leash"), f"{job.name} is at work"):

@@ -71,6 +71,10 @@ class Seat:
         self.screen()
         if self.tmux.mark(self.session, "seat") == self.folder:
             self.tmux.kill(self.session)
+        self._farewell()
+        self.tmux.leave()
+
+    def _farewell(self) -> None:
         if not os.path.exists(self._path("started.json")):
             return
         until = time.monotonic() + FAREWELL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -12,11 +12,12 @@ from typing import Any
 from doflow import files
 from doflow.errors import WorldError
 from doflow.light import regex
+from doflow.panes import socket as sockets
 
 WIDTH, HEIGHT = 160, 48
 #: what has ended stays on the screen until it was read; nothing of the person's own configuration is in the way
 CONFIG = b"set -g remain-on-exit on\nset -g history-limit 20000\nset -g escape-time 10\nset -g update-environment ''\n"
-LONG = 60_000
+FAREWELL = 2.0  # seconds that a server without sessions is given to end
 
 _NOT_NAME = regex(r"[^A-Za-z0-9]+")
 _KEPT = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR", "TMUX_TMPDIR", "SHELL")
@@ -30,14 +31,15 @@ def session_of(node: str) -> str:
 def socket_of(root: str, pipeline: str, environ: Mapping[str, str]) -> str:
     """The name of the server's socket: one per project and pipeline, so that equal names never meet."""
     said = environ.get("DOFLOW_TMUX", "")
-    return said or f"doflow-{hashlib.sha256(os.fsencode(root) + b'/' + pipeline.encode()).hexdigest()[:10]}"
+    return said or f"{sockets.OURS}{hashlib.sha256(os.fsencode(root) + b'/' + pipeline.encode()).hexdigest()[:10]}"
 
 
 class Tmux:
-    """One tmux server."""
+    """One tmux server; `home` is a folder of ours, for the files that it is handed."""
 
-    def __init__(self, socket: str) -> None:
+    def __init__(self, socket: str, home: str = "") -> None:
         self.socket = socket
+        self.home = home
         self._server: Any = None
 
     def new(self, session: str, argv: tuple[str, ...], cwd: str, marks: Mapping[str, str]) -> None:
@@ -48,7 +50,12 @@ class Tmux:
             for name, value in marks.items()
             for word in (";", "set-option", "-t", f"={session}:", f"@{name}", value)
         ]
-        self._do("new-session", "-d", "-s", session, *size, "-c", cwd, "--", *argv, *words)
+        with _in_file(self.home, CONFIG + _forgetting(os.environ)) as path:
+            self._server = _server(self.socket, path)  # only this command starts a server, which reads it then
+            try:
+                self._do("new-session", "-d", "-s", session, *size, "-c", cwd, "--", *argv, *words)
+            finally:
+                self._server = None
 
     def mark(self, session: str, name: str) -> str:
         return self._ask("show-options", "-v", "-t", f"={session}:", f"@{name}").strip()
@@ -70,10 +77,8 @@ class Tmux:
 
     def type(self, session: str, text: str) -> None:
         """Type a text and press Enter. Several lines are pasted as one, so that none of them is sent by itself."""
-        import time
-
         if "\n" in text or len(text) > 500:
-            with _in_file(text) as path:
+            with _in_file(self.home, text.encode("utf-8", "replace")) as path:
                 self._do("load-buffer", "-b", "doflow", path)
             self._do("paste-buffer", "-p", "-d", "-b", "doflow", "-t", f"={session}:")
         elif text:
@@ -87,6 +92,15 @@ class Tmux:
     def kill(self, session: str) -> None:
         """End a session; no harm if there is none."""
         self._cmd("kill-session", "-t", f"={session}")
+
+    def leave(self) -> None:
+        """Take the socket away if the server has ended, or is about to: tmux lets it lie."""
+        path = sockets.path(self.socket, os.environ) if self.socket.startswith(sockets.OURS) else ""
+        until = time.monotonic() + FAREWELL
+        while path and os.path.exists(path) and not self.sessions():
+            if sockets.clear(path) or time.monotonic() > until:
+                break
+            time.sleep(0.02)
 
     def attach(self, session: str) -> str:
         """What a person types to watch, and to help."""
@@ -120,13 +134,11 @@ def check() -> None:
         raise WorldError("tmux is not on the path", hint)
 
 
-def _server(socket: str) -> Any:
+def _server(socket: str, config: str | None = None) -> Any:
     check()
     import libtmux
 
-    path = os.path.join(tempfile.gettempdir(), f"doflow-tmux-{os.getuid()}-{socket}.conf")
-    files.write(path, CONFIG + _forgetting(os.environ), 0o600, sync=False)
-    return libtmux.Server(socket_name=socket, config_file=path)
+    return libtmux.Server(socket_name=socket, config_file=config)
 
 
 def _forgetting(environ: Mapping[str, str]) -> bytes:
@@ -136,11 +148,17 @@ def _forgetting(environ: Mapping[str, str]) -> bytes:
 
 
 @contextmanager
-def _in_file(text: str) -> Iterator[str]:
-    fd, path = tempfile.mkstemp(prefix="doflow-paste-")
+def _in_file(home: str, data: bytes) -> Iterator[str]:
+    """A file for as long as tmux reads it, where nobody else can have laid one."""
+    import tempfile
+
+    os.makedirs(home, exist_ok=True)
+    fd, path = tempfile.mkstemp(prefix=".tmux-", dir=home)
     try:
-        files.put(fd, text.encode("utf-8", "replace"))
-        os.close(fd)
+        try:
+            files.put(fd, data)
+        finally:
+            os.close(fd)
         yield path
     finally:
         with suppress(OSError):

@@ -38,6 +38,7 @@ def keep(shift: Shift, pipeline: Pipeline) -> None:
                 _start(shift, pipeline, node)
         elif node.status in (*TERMINAL, PENDING) and shift.record(node.id).get("open") and not alive(shift, node.id):
             shift.place.tmux.kill(tmux.session_of(node.id))
+            shift.place.tmux.leave()
             shift.keep(node.id, open=False)
 
 

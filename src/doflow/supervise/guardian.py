@@ -51,6 +51,7 @@ def run(place: Place, environ: Mapping[str, str], say: Say, wait: bool = True, c
             raise
         finally:
             place.note("guardian", "guardian_ended", pid=os.getpid())
+            place.tmux.leave()
             shift.close()
 
 

@@ -22,6 +22,7 @@ from doflow.panes.tmux import Tmux
 from doflow.signals.store import Store
 
 FOLDER = os.path.join(".doflow", "guardian")
+NAMELESS = "_"
 _NOT_NAME = regex(r"[^\w.-]+")
 
 
@@ -39,7 +40,7 @@ class Place:
 
     @property
     def folder(self) -> str:
-        return os.path.join(self.root, FOLDER, self.pipeline or "_")
+        return os.path.join(self.root, FOLDER, self.pipeline or NAMELESS)
 
     def node(self, name: str, *more: str) -> str:
         """The folder of a node, or something in it."""
@@ -59,8 +60,9 @@ def find(root: str, settings: Settings, environ: Mapping[str, str], pipeline: st
     name = _NOT_NAME.sub("-", os.path.basename(pipeline).removesuffix(".dot").removesuffix(".gv")) if pipeline else ""
     base = signals or environ.get("DOFLOW_SIGNALS") or os.path.join(root, settings.supervision.signals)
     folder = os.path.join(os.path.abspath(base), name) if name else os.path.abspath(base)
-    socket = tmux.socket_of(os.path.realpath(root), name, environ)
-    return Place(os.path.realpath(root), name, dot, settings, Store(folder, name), Tmux(socket), os.path.abspath(base))
+    real = os.path.realpath(root)
+    server = Tmux(tmux.socket_of(real, name, environ), os.path.join(real, FOLDER, name or NAMELESS))
+    return Place(real, name, dot, settings, Store(folder, name), server, os.path.abspath(base))
 
 
 def _dot(root: str, settings: Settings, pipeline: str) -> str:
