@@ -12,7 +12,6 @@ from typing import Any
 
 from doflow import files, keys, process, watching
 from doflow.agents import claude, contract, endings, registry
-from doflow.errors import UsageError
 from doflow.job import Job
 from doflow.light import replace
 from doflow.model import Ask, Outcome, Profile, Result, Status, Step, Timeout, Usage
@@ -21,8 +20,7 @@ from doflow.panes.programs import Wish
 from doflow.panes.seat import Seat
 from doflow.panes.tmux import Tmux
 from doflow.signals.store import Store
-from doflow.supervise import judging, relay
-from doflow.supervise import place as places
+from doflow.supervise import fitness, judging, relay
 from doflow.supervise.place import Place, held
 from doflow.world import World
 
@@ -51,24 +49,7 @@ def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
 
 def refuse(step: Step, profile: Profile, world: World) -> None:
     """Before a run begins: what `via: tmux` and `judge` of a step need."""
-    if step.judge and step.via != "tmux":
-        raise UsageError(
-            f"step {step.id} has a `judge`, which reads a pane, and works headless",
-            f"{step.origin.file}:{step.origin.line}: add `via: tmux`, or take `judge` out",
-        )
-    if step.machine:
-        raise UsageError(
-            f"step {step.id} has a `machine`, which nobody enforces in a pane",
-            f"{step.origin.file}:{step.origin.line}: take `machine` or `via: tmux` out",
-        )
-    if step.judge:
-        places.profile(world.settings, step.judge, f"`judge` of step {step.id}")
-    programs.known(profile)
-    if profile.use in ("codex", "gemini") and (step.from_text or step.routes):
-        raise UsageError(
-            f"step {step.id} needs the last words of {profile.use}, which a pane does not give",
-            "let it run headless, or use claude for it",
-        )
+    fitness.of_step(step, profile, world.settings)
     tmux.check()
 
 

@@ -53,8 +53,9 @@ def test_r2_101_a_node_is_added_with_any_attribute_and_inherits_prd_ref(project:
     assert "// keep this line\n" in text
     assert "/* and this */" in text
     assert "    start -> impl_auth;\n    impl_auth -> gate;\n" in text
+    project.write("docs/design.md", "# Design\n")
     assert asked(project, "validate", "auth.dot") == {
-        "valid": True, "errors": [], "warnings": [], "summary": "0 errors, 0 warnings",
+        "valid": True, "errors": [], "warnings": [], "notes": [], "summary": "0 errors, 0 warnings",
     }  # fmt: skip
 
 

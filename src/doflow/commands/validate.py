@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from doflow import load, plan, project, settings, subflow, wiring
 from doflow.agents import registry
 from doflow.commands import say, say_json
-from doflow.dot import catalogue, checks, reading
+from doflow.dot import catalogue, checks, reading, references
 from doflow.dot.checks import Remark
+from doflow.dot.model import Pipeline
 from doflow.errors import FlowError, Problem, UsageError
 from doflow.hooks import machines
 from doflow.light import names
-from doflow.model import Flow, Origin, Settings
+from doflow.model import Flow, Origin, Profile, Settings, Step
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -45,7 +47,7 @@ def validate(args: Namespace) -> int:
     warnings: list[Problem] = []
     for flow in flows:
         plan.build(flow, chosen)
-        problems += _agents(flow, chosen)
+        problems += [*_agents(flow, chosen), *_panes(flow, chosen)]
         warnings += wiring.unmade(subflow.inline(flow, known))
     problems += _machines(root, flows, not args.what)
     problems = list({str(problem): problem for problem in problems}.values())
@@ -64,17 +66,23 @@ def validate(args: Namespace) -> int:
 def _pipelines(paths: list[str], args: Namespace) -> int:
     """DOT pipelines: errors and warnings, each with its line."""
     found: list[tuple[str, Remark]] = []
+    root = project.find()
+    broken: list[Problem] = []
+    chosen = _settings(root, broken, True)
     for path in paths:
         try:
-            found += [(path, remark) for remark in checks.check(reading.read(path), args.strict)]
+            found += [
+                (path, remark) for remark in _remarks(reading.read(path), root, None if broken else chosen, args.strict)
+            ]
         except FlowError as error:
             found += [(p.file, Remark(checks.ERROR, "syntax", p.line, "", p.message, p.hint)) for p in error.problems]
-    wrong, doubtful = ([pair for pair in found if pair[1].level == level] for level in (checks.ERROR, checks.WARNING))
+    levels = (checks.ERROR, checks.WARNING, checks.NOTE)
+    wrong, doubtful, notes = ([pair for pair in found if pair[1].level == level] for level in levels)
     summary = f"{_many(len(wrong), 'error')}, {_many(len(doubtful), 'warning')}"
     if args.json:
-        told = ([{"file": path, **_remark(remark)} for path, remark in pairs] for pairs in (wrong, doubtful))
-        errors, warnings = told
-        say_json({"valid": not wrong, "errors": errors, "warnings": warnings, "summary": summary})
+        kinds = {"errors": wrong, "warnings": doubtful, "notes": notes}
+        told = {kind: [{"file": path, **_remark(one)} for path, one in pairs] for kind, pairs in kinds.items()}
+        say_json({"valid": not wrong, **told, "summary": summary})
     else:
         for path, remark in found:
             say(
@@ -83,6 +91,17 @@ def _pipelines(paths: list[str], args: Namespace) -> int:
             )
         say(f"{'ok' if not wrong else 'not valid'}  {', '.join(paths)}  ({summary})")
     return 1 if wrong else 0
+
+
+def _remarks(pipeline: Pipeline, root: Path, chosen: Settings | None, strict: bool) -> Iterator[Remark]:
+    """Of the graph, of the files that it names, of the agents that are to do it (if the settings can be read)."""
+    from doflow.supervise import fitness
+
+    found = [*checks.check(pipeline), *references.missing(pipeline, str(root))]
+    for one in fitness.doubts(pipeline, chosen, str(root), os.environ) if chosen else ():
+        level, words = (checks.WARNING, "") if one.anyway else (checks.NOTE, "not under a guardian: ")
+        found.append(Remark(level, "agent", one.node.line, one.node.id, f"{words}{one.message}", one.hint))
+    yield from checks.weighed(found, strict)
 
 
 def _remark(remark: Remark) -> dict[str, object]:
@@ -168,6 +187,30 @@ def _agents(flow: Flow, chosen: Settings) -> list[Problem]:
         for step in flow.steps
         if step.agent and "{" not in step.agent and step.agent not in known and step.agent not in registry.KNOWN
     ]  # fmt: skip
+
+
+def _panes(flow: Flow, chosen: Settings) -> list[Problem]:
+    """A step in a tmux pane that no run would begin."""
+    from doflow.supervise import fitness
+
+    problems = []
+    for step in flow.steps:
+        name = _who(step, chosen)
+        profile = chosen.profile(name) or (Profile(name, name) if name in registry.KNOWN else None)
+        if profile is not None and (step.via == "tmux" or step.judge):
+            try:
+                fitness.of_step(step, profile, chosen)
+            except UsageError as error:
+                at = step.origin
+                problems.append(Problem(at.file, at.line, at.column, error.message, error.hint))
+    return problems
+
+
+def _who(step: Step, chosen: Settings) -> str:
+    """Who does it, as far as the files say."""
+    routed = [name for prefix, name in chosen.route_agents if step.id.startswith(prefix)]
+    exact = [name for prefix, name in chosen.route_agents if step.id == prefix]
+    return (exact or routed or [step.agent])[0] or "default"
 
 
 def _machines(root: Path, flows: list[Flow], every: bool) -> list[Problem]:

@@ -21,7 +21,8 @@ from doflow.dot.model import (
 )
 from doflow.light import dataclass, replace
 
-ERROR, WARNING = "error", "warning"
+#: a note is for those who have a pipeline worked on under a guardian; `strict` leaves it one
+ERROR, WARNING, NOTE = "error", "warning", "note"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,12 @@ Rule = Callable[[Pipeline], Iterable[Remark]]
 
 def check(pipeline: Pipeline, strict: bool = False) -> tuple[Remark, ...]:
     """All remarks in the order of the lines; with `strict` every warning is an error."""
-    found = [remark for rule in _RULES for remark in rule(pipeline)]
-    if strict:
-        found = [replace(remark, level=ERROR) for remark in found]
+    return weighed((remark for rule in _RULES for remark in rule(pipeline)), strict)
+
+
+def weighed(remarks: Iterable[Remark], strict: bool) -> tuple[Remark, ...]:
+    """In the order of the lines; with `strict` every warning is an error."""
+    found = [replace(one, level=ERROR) if strict and one.level == WARNING else one for one in remarks]
     return tuple(sorted(found, key=lambda remark: (remark.line, remark.level, remark.rule)))
 
 

@@ -66,12 +66,12 @@ def known(profile: Profile) -> None:
     if profile.use not in _STARTS:
         raise UsageError(
             f"agents.{profile.name}: `use: {profile.use}` cannot work in a tmux pane (these can: {', '.join(_STARTS)})",
-            "let the step run headless, or start the program yourself with `use: command`",
+            "let it run headless (a pipeline: `doit NAME`), name another agent, or start it yourself by `use: command`",
         )
     if profile.sandbox:
         raise UsageError(
             f"agents.{profile.name}: `sandbox: {profile.sandbox}` does not hold in a tmux pane",
-            "let it run headless, or name a profile without a sandbox",
+            "let it run headless (a pipeline: `doit NAME`), or name an agent without `sandbox`",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import Mapping
 
 from doflow import process
 from doflow.dot import reading
@@ -12,7 +12,7 @@ from doflow.errors import FlowError
 from doflow.light import replace
 from doflow.panes import tmux
 from doflow.supervise import assignment as assignments
-from doflow.supervise import detach, tools
+from doflow.supervise import detach, fitness, tools
 from doflow.supervise import place as places
 from doflow.supervise.place import Place
 from doflow.supervise.shift import Shift
@@ -21,11 +21,15 @@ SOON = 20.0
 FALLS = 4
 
 
-def refuse(place: Place) -> None:
+def refuse(place: Place, environ: Mapping[str, str]) -> None:
     """Before anything is moved or started: what nodes that are worked on need. What else is wrong is said later."""
-    with suppress(FlowError):
-        if any(node.handler == CODERGEN for node in reading.read(place.dot).nodes):
-            tmux.check()
+    try:
+        pipeline = reading.read(place.dot)
+    except FlowError:
+        return
+    if any(node.handler == CODERGEN for node in pipeline.nodes):
+        fitness.refuse(pipeline, place.settings, place.root, environ)
+        tmux.check()
 
 
 def keep(shift: Shift, pipeline: Pipeline) -> None:

@@ -37,7 +37,7 @@ def run(place: Place, environ: Mapping[str, str], say: Say, wait: bool = True, c
     """Run the pipeline to its end; 0 = every node is validated, 1 = some failed, 2 = only a person can go on (`wait` off)."""
     if not place.dot:
         raise UsageError(f"there is no pipeline {place.pipeline!r}", "name its file: doflow guardian run NAME.dot")
-    crew.refuse(place)
+    crew.refuse(place, environ)
     with places.held(os.path.join(place.folder, "guardian.lock"), f"a guardian works on {place.pipeline}"):
         places.begin(place)
         place.store.clean(place.settings.supervision.keep_days)

@@ -191,7 +191,7 @@ def launch(
         if not place.dot:
             raise UsageError(f"there is no pipeline {name!r}", "name its file, for example pipelines/auth.dot")
         validation.refuse(reading.read(place.dot), place)
-        crew.refuse(place)
+        crew.refuse(place, environ)
         places.begin(place)
     known = [place.pipeline for place in placed]
     twice = next((name for name in known if known.count(name) > 1), "")
