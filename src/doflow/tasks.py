@@ -138,7 +138,7 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     )
     world.flow = concrete.flow(world.flow, world.params)
     work = Work(world, Projection(world))
-    work.echo = _echo(world) if session.executing and world.flow.file.endswith((".dot", ".gv")) else None
+    work.echo = _echo(world, session) if session.executing and world.flow.file.endswith((".dot", ".gv")) else None
     session.add(work)
     if not run.fresh and not options.reopen and world.head.branch != run.branch:
         world.frozen = meant.finished(session, run)
@@ -152,10 +152,14 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     return work
 
 
-def _echo(world: World) -> Any:
+def _echo(world: World, session: Session) -> Any:
+    """The file shows what the run does; nobody else works on it meanwhile."""
     from doflow.dot.echo import Echo
+    from doflow.supervise import driver
 
-    return Echo(world)
+    echo = Echo(world)
+    echo.lock = driver.alone(str(session.root), world.flow.file, session.command)
+    return echo
 
 
 def _options(given: Mapping[str, Any], flow: str) -> Options:

@@ -42,6 +42,7 @@ class Echo:
         self._path = world.flow.file
         self._states: dict[str, str] = {}
         self._told = ""
+        self.lock = -1  # held until the process ends
 
     def hear(self, entry: Mapping[str, Any]) -> None:
         event, step = entry["event"], entry.get("step", "")

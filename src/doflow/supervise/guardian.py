@@ -25,7 +25,7 @@ from doflow.dot.model import (
 from doflow.errors import DoflowError, UsageError
 from doflow.signals import store
 from doflow.signals.watch import Watch
-from doflow.supervise import crew, decisions, menu, validation
+from doflow.supervise import crew, decisions, driver, menu, validation
 from doflow.supervise import place as places
 from doflow.supervise.place import Place
 from doflow.supervise.shift import Say, Shift
@@ -38,7 +38,9 @@ def run(place: Place, environ: Mapping[str, str], say: Say, wait: bool = True, c
     if not place.dot:
         raise UsageError(f"there is no pipeline {place.pipeline!r}", "name its file: doflow guardian run NAME.dot")
     crew.refuse(place, environ)
-    with places.held(os.path.join(place.folder, "guardian.lock"), f"a guardian works on {place.pipeline}"):
+    lock = os.path.join(place.folder, "guardian.lock")
+    mine = driver.together(place.root, place.dot, f"doflow guardian run {os.path.relpath(place.dot, place.root)}")
+    with places.held(lock, f"a guardian works on {place.pipeline}"), mine:
         places.begin(place)
         place.store.clean(place.settings.supervision.keep_days)
         shift = Shift(place, environ, say)

@@ -108,7 +108,8 @@ def held(path: str, words: str) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             who = os.pread(fd, 100, 0).decode("utf-8", "replace").strip()
-            raise LockHeld(f"{words} already (pid {who or 'unknown'})", "wait for it, or stop it") from error
+            hint = f"wait for it, or stop it (kill {who or 'its pid'}), then run again"
+            raise LockHeld(f"{words} already (pid {who or 'unknown'})", hint) from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         yield

@@ -16,7 +16,7 @@ from doflow.panes.seat import Seat
 from doflow.signals.kinds import Signal
 from doflow.signals.watch import Watch
 from doflow.supervise import assignment as assignments
-from doflow.supervise import judging, orchestrator, relay
+from doflow.supervise import driver, judging, orchestrator, relay
 from doflow.supervise import place as places
 from doflow.supervise.assignment import Assignment
 from doflow.supervise.place import Place
@@ -45,7 +45,8 @@ class Runner:
     def run(self) -> int:
         """Until the guardian lets the node go, or the orchestrator is beyond help; 0 = the node was handed over."""
         lock = self.place.node(self.node, "runner.lock")
-        with places.held(lock, f"a runner works on {self.node}"):
+        mine = driver.together(self.place.root, self.place.dot)
+        with places.held(lock, f"a runner works on {self.node}"), mine:
             self.place.store.prepare()
             self.place.note("runner", "runner_started", node=self.node, attempt=self.work.attempt, pid=os.getpid())
             with Watch([self.place.store.folder]) as watch:

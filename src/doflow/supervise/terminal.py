@@ -14,7 +14,7 @@ from doflow import notify
 from doflow.errors import UsageError
 from doflow.signals.kinds import Signal
 from doflow.signals.watch import Watch
-from doflow.supervise import crew, detach, menu, validation
+from doflow.supervise import crew, detach, driver, menu, validation
 from doflow.supervise import place as places
 from doflow.supervise.guardian import PAUSED
 from doflow.supervise.place import Place
@@ -192,6 +192,8 @@ def launch(
             raise UsageError(f"there is no pipeline {name!r}", "name its file, for example pipelines/auth.dot")
         validation.refuse(reading.read(place.dot), place)
         crew.refuse(place, environ)
+        with driver.together(place.root, place.dot):
+            pass  # a run of doit is refused here, not by guardians that fall
         places.begin(place)
     known = [place.pipeline for place in placed]
     twice = next((name for name in known if known.count(name) > 1), "")
