@@ -1,76 +1,189 @@
-"""R2.1, R2.124: `kill -9` of each layer in turn at each state of a node: the pipeline still ends validated, no node twice."""
+"""R2.1, R2.124: `kill -9` of each layer in turn at each state of a node: the pipeline still ends validated, no work that had
+ended is done twice, and nothing is left running."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from typing import Any
 
 import pytest
 from tests.support.supervision import Site, eventually, left_over, needs_tmux
 
+from doflow.dot import hold
+
 pytestmark = [needs_tmux, pytest.mark.slow]
 
-#: the work stops where the test wants to look: before it, and while it is validated
-AGENT = (
-    'echo "$DOFLOW_NODE $DOFLOW_ATTEMPT" >> "$calls"; while [ ! -e go-work ]; do sleep 0.05; done; '
-    'if [ "$DOFLOW_NODE" = asks ] && [ ! -e answered ]; then echo "DOFLOW: ask Which?"; read c; echo "$c" > answered; fi; '
-    'echo hi > "$DOFLOW_NODE.txt"; echo "DOFLOW: done"; while read line; do :; done'
-)
-VALIDATE = "while [ ! -e go-check ]; do sleep 0.05; done; test -s impl.txt"
+#: it stops where the test wants to look, and goes on when it is told
+AGENT = """\
+echo "$DOFLOW_NODE $DOFLOW_ATTEMPT" >> "$calls"
+while [ ! -e "go-$DOFLOW_NODE" ]; do sleep 0.05; done
+if [ -e ask ] && [ ! -e answered ]; then echo "DOFLOW: ask Which?"; read c || exit 1; echo "$c" > answered; fi
+echo hi >> "$DOFLOW_NODE.txt"; echo "DOFLOW: done"
+while read line; do case "$line" in *"end as before"*)
+  echo "$DOFLOW_NODE $DOFLOW_ATTEMPT again" >> "$calls"; echo hi >> "$DOFLOW_NODE.txt"; echo "DOFLOW: done";;
+esac; done
+"""
+VALIDATE = "echo x >> checked; while [ ! -e go-check ]; do sleep 0.05; done; test $(wc -l < impl.txt) -ge $(cat want)"
 LAYERS = ("terminal", "guardian", "runner", "orchestrator", "tmux")
+STATES = ("pending", "active", "impl_complete", "retry", "gate", "question", "complete")
+#: the runner is made to sleep here, so that what the guardian says is not heard yet
+UNHEARD = {"retry": "VALIDATION_FAILED", "complete": "VALIDATION_PASSED"}
 
 
-def victims(here: Site, layer: str, terminal: Any) -> list[int]:
-    if layer == "terminal":
-        return [terminal.pid]
-    if layer == "guardian":
-        return [here.holder("p", "guardian.lock")]
-    if layer == "runner":
-        return [here.holder("p", "nodes", "impl", "runner.lock")]
-    (socket,) = here.servers()
-    if layer == "tmux":
-        return [int(pid) for pid in here.tmux(socket, "display-message", "-p", "#{pid}").split()]
-    return [int(pid) for pid in here.tmux(socket, "list-panes", "-a", "-F", "#{pane_pid}").split()]
+class Scene:
+    """A pipeline brought to a state. `node`: whose runner, orchestrator and tmux server are there to be killed."""
+
+    def __init__(self, here: Site, state: str, node: str = "impl") -> None:
+        self.here, self.state, self.node = here, state, node
+        self.runner = 0
+        (here.root / "want").write_text("2\n" if state == "retry" else "1\n")
+        self.terminal = self.launch()
+
+    def launch(self) -> subprocess.Popen[str]:
+        return self.here.launch("launch", "p.dot", "--check", "0.5")
+
+    def go(self, *names: str) -> None:
+        for name in names:
+            (self.here.root / name).touch()
+
+    def said(self, kind: str, times: int = 1) -> bool:
+        folder = self.here.root / ".claude" / "attractor" / "signals" / "p"
+        return len(list(folder.glob(f"**/*-{kind}-*.json"))) >= times
+
+    def reach(self) -> None:
+        here = self.here
+        if self.state not in ("pending", "active"):
+            self.go("go-impl")
+        if self.state == "gate":
+            self.go("go-check")
+        status = {"gate": "validated", "pending": "pending", "question": "active", "active": "active"}
+        assert eventually(lambda: here.statuses("p")["impl"] == status.get(self.state, "impl_complete"), 30)
+        assert eventually(lambda: any(line.startswith(f"{self.node} 1") for line in here.panes()), 30), here.diary("p")
+        if self.state in ("impl_complete", *UNHEARD):
+            assert eventually(lambda: (here.root / "checked").exists(), 20), "the validation is under way"
+        if self.state in UNHEARD:
+            self.runner = here.holder("p", "nodes", "impl", "runner.lock")
+            os.kill(self.runner, signal.SIGSTOP)
+            self.go("go-check")
+            assert eventually(lambda: self.said(UNHEARD[self.state]), 20), here.diary("p")
+        if self.state in ("gate", "question"):
+            assert eventually(lambda: self.said("ESCALATION"), 20), here.diary("p")
+
+    def victims(self, layer: str) -> list[int]:
+        if layer == "terminal":
+            return [self.terminal.pid]
+        if layer == "guardian":
+            return [self.here.holder("p", "guardian.lock")]
+        if layer == "runner":
+            return [self.here.holder("p", "nodes", self.node, "runner.lock")]
+        (socket,) = self.here.servers()
+        asked = ("display-message", "-p", "#{pid}") if layer == "tmux" else ("list-panes", "-a", "-F", "#{pane_pid}")
+        return [int(pid) for pid in self.here.tmux(socket, *asked).split()]
+
+    def shoot(self, layer: str) -> None:
+        assert eventually(lambda: min(self.victims(layer), default=0) > 0)
+        (victim,) = self.victims(layer)
+        os.kill(victim, signal.SIGKILL)
+        if layer == "terminal":
+            self.terminal.communicate()
+            self.terminal = self.launch()
+        if self.runner and layer != "runner":
+            os.kill(self.runner, signal.SIGCONT)
+
+    def answer(self, again: bool) -> None:
+        """The person answers what is open: of a session that was killed, what the next one asks."""
+        if self.state == "question":
+            assert not again or eventually(lambda: self.said("ESCALATION", 2), 20), self.here.diary("p")
+            assert self.here.doflow("signal", "answer", "input", "blue").returncode == 0
+        elif self.state == "gate":
+            assert self.here.doflow("signal", "answer", "verdict.gate", "approve").returncode == 0
+
+    def end(self) -> None:
+        self.go("go-impl", "go-other", "go-check")
+        out, err = self.terminal.communicate(timeout=60)
+        assert self.terminal.returncode == 0, (out, err, self.here.diary("p"))
 
 
-def shoot(here: Site, layer: str, terminal: Any) -> None:
-    assert eventually(
-        lambda: any(pid > 0 for pid in victims(here, layer, terminal)) or layer in ("tmux", "orchestrator")
-    )
-    for pid in victims(here, layer, terminal):
-        if pid > 0:
-            os.kill(pid, signal.SIGKILL)
+def scene_of(here: Site, state: str) -> Scene:
+    """The pipeline in which a state can be looked at: beside `impl`, where nobody works on it, `other` is worked on."""
+    impl, other = here.node("impl", validate=VALIDATE), here.node("other", validate="test -s other.txt")
+    gate = here.node("gate", "wait.human", **({} if state == "gate" else {"validate": "test -s impl.txt"}))
+    if state == "pending":
+        here.configure("supervision: {parallel: 1}\n")
+    if state == "question":
+        (here.root / "ask").touch()
+    if state in ("pending", "gate"):
+        here.pipeline("p", other, impl, gate, edges="  start -> other -> finish\n  start -> impl -> gate -> finish")
+        return Scene(here, state, "other")
+    here.pipeline("p", impl, gate)
+    return Scene(here, state)
 
 
-@pytest.mark.parametrize("state", ["active", "impl_complete"])
+def expected(state: str, again: bool) -> list[str]:
+    """Which sessions were begun: only one that died at work is begun again."""
+    if state in ("pending", "gate"):
+        return ["impl 1", "other 1", *(["other 2"] if again else [])]
+    if state == "retry":
+        return ["impl 1", "impl 2" if again else "impl 1 again"]
+    return ["impl 1", *(["impl 2"] if again and state in ("active", "question") else [])]
+
+
+@pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_that_is_killed_at_a_state_does_not_keep_the_pipeline_from_its_end(
     layer: str, state: str, site: Any
 ) -> None:
-    here = site(AGENT)
-    here.pipeline(
-        "p", here.node("impl", validate=VALIDATE), here.node("gate", "wait.human", validate="test -s impl.txt")
-    )
-    terminal = here.launch("launch", "p.dot")
-    if state == "impl_complete":
-        (here.root / "go-work").touch()
-    assert eventually(lambda: here.statuses("p")["impl"] == state and here.panes(), 30)
+    scene = scene_of(here := site(AGENT), state)
+    scene.reach()
+    again = layer in ("orchestrator", "tmux")
 
-    shoot(here, layer, terminal)
-    if layer == "terminal":
-        terminal.communicate()
-        terminal = here.launch("launch", "p.dot")
-    for name in ("go-work", "go-check"):
-        (here.root / name).touch()
-    out, err = terminal.communicate(timeout=90)
+    scene.shoot(layer)
+    scene.answer(again)
+    scene.end()
 
-    assert terminal.returncode == 0, (out, err, here.diary("p"))
     assert set(here.statuses("p").values()) == {"validated"}
-    again = layer in ("orchestrator", "tmux") and state == "active"
-    assert here.panes() == (["impl 1", "impl 2"] if again else ["impl 1"]), "only a dead orchestrator is started again"
-    assert [kind for kind in here.kinds("p") if kind == "PIPELINE_COMPLETE"] == ["PIPELINE_COMPLETE"]
-    assert eventually(lambda: left_over(here.root / ".doflow" / "guardian" / "p" / "nodes") == [])
+    assert sorted(here.panes()) == expected(state, again)
+    checked = 2 if state == "retry" or (state, layer) == ("impl_complete", "guardian") else 1
+    assert here.read("checked").count("x") == checked, "a verdict that was in is not asked for again"
+    kinds = here.kinds("p")
+    asked = {"gate": 1, "question": 2 if again else 1}.get(state, 0)
+    assert (kinds.count("PIPELINE_COMPLETE"), kinds.count("ESCALATION")) == (1, asked)
+    assert eventually(lambda: left_over(here.root / ".doflow" / "guardian") == []), "nothing runs any more"
+    assert here.servers() == [], "no tmux server, no socket"
+    waiting = [path.name for path in (here.root / ".claude/attractor/signals/p").glob("*.json")]
+    assert waiting == [], "every signal was heard, or put away"
+
+
+@pytest.mark.parametrize("layer", ["terminal", "guardian"])
+def test_a_layer_that_is_killed_before_anything_has_moved_leaves_all_to_do(layer: str, site: Any) -> None:
+    """The other three layers do not exist yet."""
+    here = site(AGENT)
+    dot = here.pipeline("p", here.node("impl", validate=VALIDATE))
+    with hold.hold(dot):  # nobody can move a node now
+        scene = Scene(here, "pending")
+        assert eventually(lambda: scene.victims("guardian")[0] > 0 and here.diary("p"), 20)
+        scene.shoot(layer)
+        assert set(here.statuses("p").values()) == {"pending"}
+    scene.end()
+
+    assert set(here.statuses("p").values()) == {"validated"}
+    assert (here.panes(), here.read("checked")) == (["impl 1"], "x\n")
+    assert here.kinds("p").count("PIPELINE_COMPLETE") == 1
+
+
+def test_a_guardian_that_was_killed_on_its_way_through_a_node_without_work_is_followed_by_one_that_goes_on(
+    site: Any,
+) -> None:
+    here = site("echo hi > impl.txt")
+    dot = here.pipeline("p", here.node("impl", validate="test -s impl.txt"))
+    dot.write_text(dot.read_text().replace('shape=Mdiamond, label="Start"', 'shape=Mdiamond, status="active"'))
+
+    done = here.doflow("guardian", "run", "p.dot", timeout=40)
+
+    assert done.returncode == 0, (done.stdout, here.diary("p"))
+    assert set(here.statuses("p").values()) == {"validated"}
 
 
 @pytest.mark.parametrize("layer", ["terminal", "guardian"])
@@ -78,49 +191,18 @@ def test_a_layer_that_is_killed_while_a_gate_is_validated_finds_its_way_too(laye
     here = site('echo "$DOFLOW_NODE" >> "$calls"; echo hi > impl.txt; echo done')
     gate = here.node("gate", "wait.human", validate="echo x >> checked; while [ ! -e go-gate ]; do sleep 0.05; done")
     here.pipeline("p", here.node("impl", validate="test -s impl.txt"), gate)
-    terminal = here.launch("launch", "p.dot")
+    scene = Scene(here, "gate")
     assert eventually(lambda: (here.root / "checked").exists(), 30)
 
-    shoot(here, layer, terminal)
-    if layer == "terminal":
-        terminal.communicate()
-        terminal = here.launch("launch", "p.dot")
-    (here.root / "go-gate").touch()
-    out, err = terminal.communicate(timeout=60)
+    scene.shoot(layer)
+    scene.go("go-gate")
+    scene.end()
 
-    assert terminal.returncode == 0, (out, err, here.diary("p"))
     assert set(here.statuses("p").values()) == {"validated"}
     assert here.panes() == ["impl"]
     assert here.read("checked").count("x") == (2 if layer == "guardian" else 1), (
         "a verdict that was not in is asked for again"
     )
-
-
-@pytest.mark.parametrize("layer", ["terminal", "guardian", "runner"])
-def test_a_layer_that_is_killed_while_a_person_is_asked_asks_only_once(layer: str, site: Any) -> None:
-    here = site(AGENT)
-    (here.root / "go-work").touch()
-    here.pipeline("p", here.node("asks", validate="test -s answered"))
-    terminal = here.launch("launch", "p.dot")
-    assert eventually(lambda: "ESCALATION" in here.kinds("p"), 30)
-
-    pid = {
-        "terminal": terminal.pid,
-        "guardian": here.holder("p", "guardian.lock"),
-        "runner": here.holder("p", "nodes", "asks", "runner.lock"),
-    }[layer]
-    os.kill(pid, signal.SIGKILL)
-    if layer == "terminal":
-        terminal.communicate()
-        terminal = here.launch("launch", "p.dot")
-    assert here.doflow("signal", "answer", "input", "blue").returncode == 0
-    out, err = terminal.communicate(timeout=60)
-
-    assert terminal.returncode == 0, (out, err, here.diary("p"))
-    assert here.read("answered") == "blue\n"
-    assert [kind for kind in here.kinds("p") if kind in ("NEEDS_INPUT", "ESCALATION", "INPUT_RESPONSE")] == [
-        "NEEDS_INPUT", "ESCALATION", "INPUT_RESPONSE",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", range(6))

@@ -55,7 +55,7 @@ def guardian(args: argparse.Namespace) -> int:
         named = [argparse.Namespace(pipeline=name, signals_dir=args.signals_dir) for name in args.pipelines]
         stdin = sys.stdin if sys.stdin is not None and sys.stdin.isatty() else None
         found = [runner.placed(one) for one in named]
-        return terminal.launch(args.pipelines, found, os.environ, _say(args), stdin, not args.no_wait)
+        return terminal.launch(args.pipelines, found, os.environ, _say(args), stdin, not args.no_wait, args.check)
     place = runner.placed(args)
     if args.deed == "run":
         from doflow.supervise import guardian as guarding

@@ -43,6 +43,8 @@ def keep(shift: Shift, pipeline: Pipeline) -> None:
         elif node.status in (*TERMINAL, PENDING) and shift.record(node.id).get("open") and not alive(shift, node.id):
             shift.place.tmux.kill(tmux.session_of(node.id))
             shift.place.tmux.leave()
+            for signal in shift.place.store.waiting(target="runner", node=node.id):
+                shift.place.store.consume(signal)  # its runner died before it heard it, and nobody is to hear it now
             shift.keep(node.id, open=False)
 
 

@@ -25,9 +25,11 @@ def heed(shift: Shift, signal: Signal) -> bool:
         shift.place.note("guardian", "unknown_node", signal=signal.kind, node=signal.node)
         shift.say(f"a signal {signal.kind} about {signal.node}, which the pipeline does not have, is put away")
         return True
+    if node.status == PENDING or 0 < signal.attempt <= int(shift.record(node.id)["base"]):
+        return _late(shift, signal)
     if signal.kind in ("NEEDS_REVIEW", "NODE_COMPLETE"):
         return _review(shift, signal, node)
-    if node.status in TERMINAL or node.status == PENDING:
+    if node.status in TERMINAL:
         return True
     if signal.kind == "NEEDS_INPUT":
         return _answer(shift, signal, node)
@@ -40,6 +42,14 @@ def heed(shift: Shift, signal: Signal) -> bool:
     return _again(
         shift, signal, node, f"the session {ended}. Its last output:\n{signal.payload['last_output'][-2000:]}"
     )
+
+
+def _late(shift: Shift, signal: Signal) -> bool:
+    """About an attempt that was over when its node was sent back: it moves nothing, and its session has no more to do."""
+    shift.place.note("guardian", "late", signal=signal.kind, node=signal.node, attempt=signal.attempt)
+    if signal.kind != "NODE_COMPLETE":
+        shift.reply(signal, "KILL_ORCHESTRATOR", reason=f"attempt {signal.attempt} of {signal.node} is over")
+    return True
 
 
 def _review(shift: Shift, signal: Signal, node: Node) -> bool:
@@ -83,6 +93,9 @@ def _not_right(shift: Shift, signal: Signal, node: Node, attempt: int, feedback:
 
 def _answer(shift: Shift, signal: Signal, node: Node) -> bool:
     """By a rule of the settings, by the judge, by a person; in this order, and never by a guess."""
+    if 0 < signal.attempt < int(shift.record(node.id)["attempt"]):
+        shift.withdraw(f"input.{signal.token}")  # the session that asked is gone; the next one asks for itself
+        return True
     question, options = str(signal.payload["question_text"]), tuple(signal.payload["options"])
     said = _by_rule(shift, question)
     why = ""

@@ -31,6 +31,7 @@ from doflow.supervise.place import Place
 from doflow.supervise.shift import Say, Shift
 
 DONE, FAILURE, PAUSED = 0, 1, 2
+_JUDGED = (GATE, TOOL, CONDITION)
 
 
 def run(place: Place, environ: Mapping[str, str], say: Say, wait: bool = True, check: float = 2.0) -> int:
@@ -88,8 +89,8 @@ def _advance(shift: Shift) -> None:
         pipeline = shift.pipeline()
         moved = False
         for node in pipeline.nodes:
-            if node.status == ACTIVE and node.handler in (GATE, TOOL, CONDITION):
-                moved |= _judge(shift, node)
+            if node.status == ACTIVE and node.handler != CODERGEN:
+                moved |= _judge(shift, node) if node.handler in _JUDGED else _through(shift, node)
             elif node.handler == CONDITION and node.status == FAILED:
                 moved |= _send_back(shift, pipeline, node)
         if not moved:
@@ -110,8 +111,14 @@ def _begin(shift: Shift, node: Node) -> None:
         shift.keep(node.id, attempt=attempt + 1, base=attempt, fresh=True, beginning=True)
     shift.move(node.id, ACTIVE)
     shift.keep(node.id, beginning=False)
-    if node.handler not in (CODERGEN, GATE, TOOL, CONDITION):
-        shift.move(node.id, VALIDATED)
+    if node.handler not in (CODERGEN, *_JUDGED):
+        _through(shift, node)
+
+
+def _through(shift: Shift, node: Node) -> bool:
+    """Nothing is to be done there; also where a guardian was killed on its way through."""
+    shift.move(node.id, VALIDATED)
+    return True
 
 
 def _judge(shift: Shift, node: Node) -> bool:

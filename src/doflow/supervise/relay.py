@@ -33,6 +33,8 @@ class Runner(Protocol):
 
     def needs_input(self, question: str, options: tuple[str, ...], turn: str = "", shown: str = "") -> None: ...
 
+    def asked(self) -> str: ...
+
     def answered(self) -> None: ...
 
 
@@ -47,7 +49,7 @@ def heed(runner: Runner, signal: Signal) -> bool:
     if signal.kind == "VALIDATION_FAILED":
         runner.feed_back(payload["feedback"], runner.work.attempt + 1)
     elif signal.kind == "INPUT_RESPONSE":
-        if not signal.reply or signal.reply in runner.memory.get("waiting", ""):
+        if not signal.reply or signal.reply in runner.asked():
             _respond(runner, payload["response_text"])
     elif runner.seat.state() == seat.RUNNING:  # GUIDANCE
         runner.place.tmux.type(runner.seat.session, payload["message"])
@@ -73,6 +75,9 @@ def _respond(runner: Runner, text: str) -> None:
     if runner.seat.state() != seat.RUNNING:
         return
     sight = screen.look(runner.seat.screen(60))
+    if runner.memory.get("waiting") and runner.memory.get("by_screen") and sight.question != runner.memory["question"]:
+        runner.answered()  # a person who attached was faster, or a runner that died before it could say so
+        return
     typed = type_answer(runner.seat, text)
     runner.answered()
     if not typed:

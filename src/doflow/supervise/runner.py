@@ -67,6 +67,8 @@ class Runner:
         if before >= self.work.attempt:
             self.work = replace(self.work, attempt=before)
             if self.seat.state() != seat.NEW:
+                if not self.asked():
+                    self.remember(waiting="")  # it died before it asked: what it saw is still there to be seen
                 return
         elif before and not self.work.fresh and self.seat.state() == seat.RUNNING:
             self.feed_back(self.work.feedback, self.work.attempt)
@@ -131,8 +133,8 @@ class Runner:
         name, record = turns[-1]
         if record.get("background_tasks"):
             return False  # its workers go on, and it will be woken by them
-        self.remember(turns=len(turns))
         self.turn_over(name, str(record.get("last_assistant_message") or ""))
+        self.remember(turns=len(turns))  # last: whoever takes over sees a turn again that nobody was told of
         return True
 
     def _look_at_tools(self) -> bool:
@@ -146,8 +148,8 @@ class Runner:
         ]
         if len(used) <= self.memory.get("edits", 0):
             return False
-        self.remember(edits=len(used))
         self.violation(used[-1][1])
+        self.remember(edits=len(used))
         return True
 
     def _look_at_screen(self) -> None:
@@ -165,6 +167,7 @@ class Runner:
             self.turn_over(f"done.{self.memory['seat']}.{self.work.attempt}", "")
         elif self._edited_on_screen(sight):
             self.violation(sight.edit)
+            self.remember(edit=sight.edit)
         elif sight.repeated and sight.error not in self.errors:
             self.errors.add(sight.error)
             self.stuck(text, quiet)
@@ -177,10 +180,7 @@ class Runner:
         tool = sight.edit.partition("(")[0]
         if not sight.edit or self.seat.events() or _ALIASES.get(tool, tool) not in self.work.forbid:
             return False
-        if sight.edit == self.memory.get("edit"):
-            return False
-        self.remember(edit=sight.edit)
-        return True
+        return bool(sight.edit != self.memory.get("edit"))
 
     def turn_over(self, turn: str, message: str) -> None:
         """A turn has ended: a question to be answered, or work to be reviewed."""
@@ -211,8 +211,13 @@ class Runner:
     def needs_input(self, question: str, options: tuple[str, ...], turn: str = "", shown: str = "") -> None:
         token = f"input.{self.node}.{self.work.attempt}.{self.memory.get('inputs', 0)}"
         payload = {"node_id": self.node, "question_text": question, "options": list(options)}
-        asked = self.send("NEEDS_INPUT", payload, token) or os.path.basename(self.place.store.replied(token))
-        self.remember(waiting=asked or token, question=shown or question, by_screen=not turn)
+        self.remember(waiting=token, question=shown or question, by_screen=not turn)  # first: an answer may be quick
+        self.send("NEEDS_INPUT", payload, token)
+
+    def asked(self) -> str:
+        """The file of the question that waits for an answer; '' = there is none."""
+        token = self.memory.get("waiting")
+        return os.path.basename(self.place.store.replied(token, "NEEDS_INPUT")) if token else ""
 
     def _answered_by_hand(self, sight: Sight) -> bool:
         """A person who attached to the session was faster: what was asked is not on the screen any more."""

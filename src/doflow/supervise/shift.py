@@ -107,6 +107,14 @@ class Shift:
             self.say(f"a person is needed: {issue}{menu.lines(options)}\n  next: {hint}")
         return None
 
+    def withdraw(self, token: str) -> None:
+        """A question that nobody waits for any more is not open any more."""
+        self.asked.pop(token, None)
+        if self.place.store.replied(token, "ESCALATION") and self.place.store.answered(token) is None:
+            self.place.store.answer(token, "nobody waits for an answer any more", "doflow")
+            self.place.note("guardian", "withdrawn", token=token)
+            self.say(f"the question {token} needs no answer any more: the session that asked has ended")
+
     def reply(self, signal: Signal, kind: str, **payload: object) -> None:
         """Answer a runner's signal, once."""
         answer = Signal(kind, {"node_id": signal.node, **payload}, reply=signal.token, attempt=signal.attempt)

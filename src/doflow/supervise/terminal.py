@@ -51,7 +51,7 @@ class Terminal:
         self.say = say
         self.stdin = stdin
         self.asking: list[tuple[Ward, Signal]] = []
-        self.wait, self.check = True, 1.0
+        self.wait, self.check, self.glance = True, 1.0, 2.0
 
     def run(self) -> int:
         """Until every pipeline has come to its end; the worst of their codes."""
@@ -91,7 +91,7 @@ class Terminal:
                 f"{ward.place.pipeline}: its guardian ended ({ward.code}); it is started again, with all that was done"
             )
         ward.starts.append(now)
-        ward.pid, ward.code = launch_guardian(ward.place, self.environ, self.wait), None
+        ward.pid, ward.code = launch_guardian(ward.place, self.environ, self.wait, self.glance), None
         ward.place.note("terminal", "guardian_launched", pid=ward.pid)
         self.say(f"{ward.place.pipeline}: guardian {ward.pid}")
         return None
@@ -183,6 +183,7 @@ def launch(
     say: Say,
     stdin: TextIO | None,
     wait: bool,
+    check: float = 2.0,
 ) -> int:
     """Watch over these pipelines. What cannot be run at all is said before anything is started."""
     from doflow.dot import reading
@@ -200,14 +201,14 @@ def launch(
     if twice:
         raise UsageError(f"two pipelines are called {twice}", "give one of the files another name")
     terminal = Terminal([Ward(place) for place in placed], environ, say, stdin)
-    terminal.wait = wait
+    terminal.wait, terminal.check, terminal.glance = wait, min(1.0, check), check
     terminal.recall()
     return terminal.run()
 
 
-def launch_guardian(place: Place, environ: Mapping[str, str], wait: bool = True) -> int:
+def launch_guardian(place: Place, environ: Mapping[str, str], wait: bool = True, check: float = 2.0) -> int:
     """A headless guardian as a process of its own, without CLAUDECODE in its environment; its pid."""
-    words = ("guardian", "run", place.dot, *(() if wait else ("--no-wait",)))
+    words = ("guardian", "run", place.dot, "--check", str(check), *(() if wait else ("--no-wait",)))
     log = os.path.join(place.folder, "guardian.log")
     return detach.start(words, place.root, log, {**environ, "DOFLOW_SIGNALS": place.base})
 
