@@ -237,7 +237,18 @@ while "end" not in (watch.until(take, [store.folder], 60) or ["end"]):
 """
 
 
+TORN = """
+import sys, time
+time.sleep(max(0.0, float(sys.argv[2]) - time.time()))
+for number in range(20):
+    with open(f"{sys.argv[1]}/20200101T000000Z-guardian-runner-GUIDANCE-{number}.json", "w") as file:
+        file.write('{"source": "guardian", "tar')
+    time.sleep(0.05)
+"""
+
+
 def test_a_thousand_signals_of_twenty_writers_at_once_none_is_lost_and_none_comes_twice(signals: Store) -> None:
+    """Between them somebody writes files that end in the middle, and sort before all others: they are in nobody's way."""
     signals.prepare()
     start = str(time.time() + 3)
     readers = [
@@ -247,9 +258,16 @@ def test_a_thousand_signals_of_twenty_writers_at_once_none_is_lost_and_none_come
     writers = [
         subprocess.Popen((sys.executable, "-c", WRITER, signals.folder, f"w{number}", start)) for number in range(20)
     ]
-    assert [writer.wait(timeout=60) for writer in writers] == [0] * 20
+    torn = subprocess.Popen((sys.executable, "-c", TORN, signals.folder, start))
+    assert [writer.wait(timeout=60) for writer in (*writers, torn)] == [0] * 21
     signals.write(Signal("GUIDANCE", {"node_id": "all", "message": "end"}))
     taken = [line for reader in readers for line in reader.communicate(timeout=60)[0].splitlines()]
 
     assert Counter(taken) == Counter(f"w{writer} {number}" for writer in range(20) for number in range(50))
     assert len(os.listdir(os.path.join(signals.folder, store.PROCESSED))) == 1000
+    left = [name for name in os.listdir(signals.folder) if name.endswith(".json")]
+    for name in left:
+        os.utime(os.path.join(signals.folder, name), (0, 0))
+    assert [signal.payload["message"] for signal in signals.waiting()] == ["end"]
+    aside = [name for name in os.listdir(os.path.join(signals.folder, store.QUARANTINE)) if name.endswith(".json")]
+    assert len(aside) == 20, "every torn one is put aside"
