@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 from tests.support.supervision import PROGRAMS, needs_tmux
+
+from doflow.signals.kinds import Signal
+from doflow.signals.store import Store, read
 
 TOOLS = (
     *("spawn-runner", "wait-for-signal", "read-signal", "respond-to-runner", "escalate-to-terminal"),
@@ -104,6 +108,27 @@ def test_ac_5_every_tool_has_help_and_answers_with_one_json_object_also_on_error
     assert (wrong.returncode, wrong.stderr, answer["status"]) == (1, "", "error")
     assert answer["message"]
     assert answer["hint"]
+
+
+def test_ac_6_the_protocol_writes_reads_parses_and_moves_to_processed(site: Any) -> None:
+    """R2.83: by the library as by the tools, and each reads what the other wrote."""
+    here = site()
+    store = Store(str(here.root / ".claude" / "attractor" / "signals" / "p"), "p")
+    payload = {"node_id": "impl_auth", "violation_type": "direct_edit", "evidence": "Edit(a.py) ünd mehr"}
+
+    written = store.write(Signal("VIOLATION", payload))
+    name = Path(written.path).name
+    assert re.fullmatch(r"\d{8}T\d{6}Z-runner-guardian-VIOLATION-[\w.-]+\.json", name), "R2.55"
+    assert json.loads(Path(written.path).read_text())["payload"] == payload
+    assert read(written.path) == written, "what is read is what was written"
+    by_tool = here.tool("read-signal", name, "--pipeline", "p")
+    assert (by_tool["source"], by_tool["target"], by_tool["payload"]) == ("runner", "guardian", payload)
+
+    taken = here.tool("wait-for-signal", "--source", "runner", "--pipeline", "p", "--timeout", "5")
+    assert taken["payload"] == payload
+    assert list(store.waiting()) == []
+    assert read(Path(store.folder) / "processed" / name).payload == payload
+    assert here.tool("read-signal", name, "--pipeline", "p")["payload"] == payload, "it is found there, too"
 
 
 @needs_tmux

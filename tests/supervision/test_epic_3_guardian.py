@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.supervision import Site, eventually, needs_tmux
+
+from doflow.signals.watch import Watch
 
 pytestmark = needs_tmux
 
@@ -228,6 +233,27 @@ def test_ac_6_a_checkpoint_is_written_after_each_transition(site: Any) -> None:
     assert saved() == here.statuses("p") == dict.fromkeys(("start", "a", "finish"), "validated")
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's watcher is Linux's")
+def test_ac_6_every_single_transition_has_its_checkpoint(site: Any) -> None:
+    """R2.22: the kernel tells of each file that took its place, in the order in which they did."""
+    here = site(WORK)
+    here.pipeline("p", here.node("a", validate="true"), here.node("b", validate="true"))
+    with Watch([str(here.root)]) as watch:
+        code, said = run(here, "p.dot")
+        data = os.read(watch._fd, 1 << 20)
+
+    assert code == 0, said
+    log = [json.loads(line) for line in here.read("p.dot.transitions.jsonl").splitlines()]
+    placed, at = [], 0
+    while at < len(data):
+        _, mask, _, size = struct.unpack_from("iIII", data, at)
+        name = data[at + 16 : at + 16 + size].rstrip(b"\0").decode()
+        placed += [name] if mask & 0x80 and name.startswith("p.dot") else []
+        at += 16 + size
+    assert placed == ["p.dot", "p.dot.checkpoint.json"] * len(log)
+    assert len(log) == 4 + 2 * 3, "start and finish by two, a and b by three"
+
+
 def test_ac_7_pipeline_complete_is_signalled_once_when_all_nodes_are_terminal(site: Any) -> None:
     """R2.96, R2.67, R2.20: also when the last of them failed; a second run says nothing new and does nothing."""
     here = site(WORK)
@@ -427,13 +453,13 @@ def test_a_crashed_orchestrator_is_tried_again(site: Any) -> None:
 
 def test_a_runner_that_cannot_work_fails_its_node_in_words(site: Any) -> None:
     here = site(WORK)
-    here.pipeline("p", here.node("a", agent="rehearsal", validate="true"))
+    here.pipeline("p", here.node("a", target_dir="nowhere", validate="true"))
 
     code, said = run(here, "p.dot", "--no-wait")
 
     assert code == 2, said
     assert "its runner cannot work" in said
-    assert "`use: rehearsal` cannot work in a tmux pane" in said
+    assert "nowhere, which does not exist" in said
 
 
 def test_one_pipeline_has_one_guardian(site: Any) -> None:

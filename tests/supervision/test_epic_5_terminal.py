@@ -173,7 +173,8 @@ def test_ac_5_two_pipelines_run_at_once_without_hearing_each_other(site: Any) ->
     begun = {name: _times(here, name) for name in ("one", "two")}
     assert begun["one"][0] < begun["two"][1]
     assert begun["two"][0] < begun["one"][1], "they overlapped"
-    assert len(here.servers()) == 2, "a tmux server each"
+    seats = {one["attach"] for name in begun for one in here.diary(name) if one["event"] == "orchestrator_spawned"}
+    assert len(seats) == 2, "the sessions have the same name, on a tmux server each"
 
 
 def _times(here: Site, name: str) -> tuple[str, str]:

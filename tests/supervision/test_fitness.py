@@ -104,9 +104,11 @@ def test_an_agent_that_is_routed_to_is_looked_at_too(site: Any) -> None:
     assert (done.returncode, "agents.room: `sandbox: bwrap`" in done.stdout) == (1, True), done.stdout
 
 
-def test_a_solution_design_that_is_not_there_is_warned_of_and_an_error_with_strict(site: Any) -> None:
+def test_a_solution_design_or_a_folder_that_is_not_there_is_warned_of_and_an_error_with_strict(site: Any) -> None:
     here: Site = site("true", AGENTS)
-    here.pipeline("p", here.node("impl", solution_design="docs/design.md"), here.node("gate", "wait.human"))
+    here.pipeline(
+        "p", here.node("impl", solution_design="docs/design.md", target_dir="app"), here.node("gate", "wait.human")
+    )
 
     lax, strict = here.doflow("validate", "p.dot"), here.doflow("validate", "p.dot", "--strict")
 
@@ -114,5 +116,7 @@ def test_a_solution_design_that_is_not_there_is_warned_of_and_an_error_with_stri
     assert (lax.returncode, words.format("warning") in lax.stdout) == (0, True), lax.stdout
     assert (strict.returncode, words.format("error") in strict.stdout) == (1, True), strict.stdout
     assert "--set solution_design=" in strict.stdout
+    assert "impl names the folder app, which is not there" in strict.stdout
     here.write("docs/design.md", "# Design\n")
+    here.write("app/x.py", "")
     assert here.doflow("validate", "p.dot", "--strict").returncode == 0
