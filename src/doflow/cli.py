@@ -138,7 +138,7 @@ def _tool(words: list[str]) -> bool:
     """The tools of the guardian and the runner answer with one JSON object on standard output, whatever happens."""
     if not words or words[0] not in ("guardian", "runner"):
         return False
-    return len(words) < 2 or words[1] not in ("run", "launch")
+    return len(words) < 2 or words[1] not in ("run", "launch", "stop")
 
 
 def _failed(error: Exception, as_json: bool, tool: bool = False) -> int:

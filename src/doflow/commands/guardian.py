@@ -12,11 +12,13 @@ from doflow.commands import runner
 from doflow.errors import UsageError
 from doflow.supervise import place as places
 from doflow.supervise import tools
+from doflow.supervise.place import Place
 
 ABOUT = "Layers 0 and 1: run pipelines under supervision. Each tool prints one JSON object."
 EXAMPLES = """\
   doflow guardian launch auth.dot shop.dot       watch over several pipelines, answer their questions
   doflow guardian run auth.dot                   one pipeline, headless
+  doflow guardian stop auth.dot                  end all that works on it; `launch` goes on later
   doflow guardian wait-for-signal --source runner --timeout 30
   doflow guardian respond-to-runner VALIDATION_FAILED --node impl_auth --feedback "two tests fail"
   doflow guardian escalate-to-terminal --issue "Which provider?" --option A --option B"""
@@ -31,6 +33,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     one = deeds.add_parser("launch", help="run pipelines, restart what dies, show and answer what is asked")
     one.add_argument("pipelines", nargs="+", metavar="PIPELINE", help="their .dot files")
     one.add_argument("--no-wait", action="store_true", help="exit 2 where only a person can go on")
+    _common(one)
+    one = deeds.add_parser("stop", help="end a pipeline's guardian, runners and sessions; what is done stays done")
+    one.add_argument("pipeline", metavar="PIPELINE", help="its .dot file, or the name it was begun under")
     _common(one)
     one = deeds.add_parser("spawn-runner", help="start the runner of a node")
     runner.about_node(one)
@@ -61,6 +66,8 @@ def guardian(args: argparse.Namespace) -> int:
         from doflow.supervise import guardian as guarding
 
         return guarding.run(place, os.environ, _say(args), wait=not args.no_wait, check=args.check)
+    if args.deed == "stop":
+        return _stop(place, args)
     if args.deed == "wait-for-signal":
         return runner.wait(place, args, args.target or ("runner" if args.source == "guardian" else "guardian"))
     if args.deed == "read-signal":
@@ -78,6 +85,16 @@ def guardian(args: argparse.Namespace) -> int:
             )
         answer = tools.send(place, args.kind, args, "guardian")
     commands.say_json(answer)
+    return 0
+
+
+def _stop(place: Place, args: argparse.Namespace) -> int:
+    from doflow.supervise import stopping
+
+    say = _say(args)
+    ended = stopping.stop(place, say)
+    again = f"doflow guardian launch {os.path.relpath(place.dot)}"
+    say(f"{place.pipeline}: {'stopped' if ended else 'nobody worked on it'}; go on: {again}")
     return 0
 
 

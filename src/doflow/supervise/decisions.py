@@ -94,7 +94,7 @@ def _not_right(shift: Shift, signal: Signal, node: Node, attempt: int, feedback:
 def _answer(shift: Shift, signal: Signal, node: Node) -> bool:
     """By a rule of the settings, by the judge, by a person; in this order, and never by a guess."""
     if 0 < signal.attempt < int(shift.record(node.id)["attempt"]):
-        shift.withdraw(f"input.{signal.token}")  # the session that asked is gone; the next one asks for itself
+        shift.withdraw(_token(signal))  # the session that asked is gone; the next one asks for itself
         return True
     question, options = str(signal.payload["question_text"]), tuple(signal.payload["options"])
     said = _by_rule(shift, question)
@@ -107,11 +107,16 @@ def _answer(shift: Shift, signal: Signal, node: Node) -> bool:
         said, why = (str(found["answer"]), "") if found.get("answer") else (None, str(found.get("text", "")))
     if said is None:
         issue = f"{node.id} asks: {question}" + (f" (the judge: {why[:300]})" if why else "")
-        said = shift.ask(f"input.{signal.token}", node.id, issue, options)
+        said = shift.ask(_token(signal), node.id, issue, options)
     if said is None:
         return False
     shift.reply(signal, "INPUT_RESPONSE", response_text=said)
     return True
+
+
+def _token(signal: Signal) -> str:
+    """What a person calls the question by: `input.impl_auth` is enough, while it is the only one."""
+    return f"input.{signal.node}.{signal.token}"
 
 
 def _by_rule(shift: Shift, question: str) -> str | None:

@@ -64,12 +64,12 @@ def _refusal(root: str, dot: str) -> LockHeld:
     if _alive(pid):
         return LockHeld(
             f"{shown} is worked on by {who}",
-            f"{look}; wait for it, or stop it (^C where `launch` runs, kill {pid}) and its sessions, then run again",
+            f"{look}; wait for it, or stop it: doflow guardian stop {shown}   then run again",
         )
     names = ", ".join(f"{node} (pid {runner})" for node, runner in runners(root, dot)) or "a runner"
     return LockHeld(
         f"{shown}: its guardian has ended, and these are still at work: {names}",
-        f"{look}; go on with them: doflow guardian launch {shown}   or end their work: kill the pids named above",
+        f"{look}; go on with them: doflow guardian launch {shown}   or end them: doflow guardian stop {shown}",
     )
 
 

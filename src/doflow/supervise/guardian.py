@@ -25,7 +25,7 @@ from doflow.dot.model import (
 from doflow.errors import DoflowError, UsageError
 from doflow.signals import store
 from doflow.signals.watch import Watch
-from doflow.supervise import crew, decisions, driver, menu, validation
+from doflow.supervise import crew, decisions, driver, menu, stopping, validation
 from doflow.supervise import place as places
 from doflow.supervise.place import Place
 from doflow.supervise.shift import Say, Shift
@@ -41,8 +41,10 @@ def run(place: Place, environ: Mapping[str, str], say: Say, wait: bool = True, c
     crew.refuse(place, environ)
     lock = os.path.join(place.folder, "guardian.lock")
     mine = driver.together(place.root, place.dot, f"doflow guardian run {os.path.relpath(place.dot, place.root)}")
-    with places.held(lock, f"a guardian works on {place.pipeline}"), mine:
+    hint = f"wait for it, or stop it: doflow guardian stop {os.path.relpath(place.dot)}   then run again"
+    with places.held(lock, f"a guardian works on {place.pipeline}", hint), mine:
         places.begin(place)
+        stopping.forget(place)
         place.store.clean(place.settings.supervision.keep_days)
         shift = Shift(place, environ, say)
         place.note("guardian", "guardian_started", pid=os.getpid(), dot=place.dot)

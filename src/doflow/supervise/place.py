@@ -99,7 +99,7 @@ def prepare(root: str) -> None:
 
 
 @contextmanager
-def held(path: str, words: str) -> Iterator[None]:
+def held(path: str, words: str, hint: str = "") -> Iterator[None]:
     """Hold a lock for as long as this process does something; the kernel gives it back however we end."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -108,7 +108,7 @@ def held(path: str, words: str) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             who = os.pread(fd, 100, 0).decode("utf-8", "replace").strip()
-            hint = f"wait for it, or stop it (kill {who or 'its pid'}), then run again"
+            hint = hint or f"wait for it, or stop it (kill {who or 'its pid'}), then run again"
             raise LockHeld(f"{words} already (pid {who or 'unknown'})", hint) from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)

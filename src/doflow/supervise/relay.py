@@ -90,7 +90,7 @@ def type_answer(found: Seat, text: str) -> bool:
     number = screen.choice(text, sight.options)
     free = next((place for place, said in enumerate(sight.options, 1) if said.casefold().startswith(_FREE)), 0)
     if not sight.menu:
-        found.tmux.type(found.session, text)
+        found.tmux.type(found.session, sight.options[number - 1] if number else text)
         return True
     if not number and not free:
         return False

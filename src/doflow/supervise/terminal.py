@@ -14,10 +14,11 @@ from doflow import notify
 from doflow.errors import UsageError
 from doflow.signals.kinds import Signal
 from doflow.signals.watch import Watch
-from doflow.supervise import crew, detach, driver, menu, validation
+from doflow.supervise import crew, detach, driver, menu, stopping, validation
 from doflow.supervise import place as places
 from doflow.supervise.guardian import PAUSED
 from doflow.supervise.place import Place
+from doflow.supervise.progress import Follower
 from doflow.supervise.shift import Say
 
 RESTARTS, WITHIN = 5, 600.0
@@ -33,6 +34,7 @@ class Ward:
         self.code: int | None = None
         self.complete = False
         self.starts: list[float] = []
+        self.diary = Follower(os.path.join(place.folder, "events.jsonl"))
 
     def alive(self) -> bool:
         if self.pid:
@@ -80,6 +82,9 @@ class Terminal:
             return PAUSED
         if ward.code == 0 or (ward.code == 1 and ward.complete):
             return ward.code
+        if stopping.stopped(ward.place):
+            self.say(f"{ward.place.pipeline}: stopped; go on: doflow guardian launch {os.path.relpath(ward.place.dot)}")
+            return PAUSED
         now = time.monotonic()
         ward.starts = [when for when in ward.starts if now - when < WITHIN]
         if len(ward.starts) >= RESTARTS:
@@ -97,6 +102,8 @@ class Terminal:
         return None
 
     def _news(self, ward: Ward) -> None:
+        for words in ward.diary.news():
+            self.say(f"{ward.place.pipeline}: {words}")
         for signal in ward.place.store.waiting(target="terminal"):
             with ward.place.store.claimed(signal) as mine:
                 if mine:
@@ -196,6 +203,7 @@ def launch(
         with driver.together(place.root, place.dot):
             pass  # a run of doit is refused here, not by guardians that fall
         places.begin(place)
+        stopping.forget(place)
     known = [place.pipeline for place in placed]
     twice = next((name for name in known if known.count(name) > 1), "")
     if twice:

@@ -81,7 +81,8 @@ def wait(place: Place, given: Namespace, target: str, hand: Callable[[dict[str, 
 
 
 def shown(signal: Signal) -> dict[str, Any]:
-    return {"status": "ok", **kinds.plain(signal), "signal_file": signal.path}
+    said = {name: value for name, value in kinds.plain(signal).items() if name != "pid"}  # which would be ours
+    return {"status": "ok", **said, "signal_file": signal.path}
 
 
 def read(place: Place, name: str) -> dict[str, Any]:
