@@ -25,7 +25,7 @@ from doflow.dot.model import (
 from doflow.errors import DoflowError, UsageError
 from doflow.signals import store
 from doflow.signals.watch import Watch
-from doflow.supervise import crew, decisions, driver, menu, stopping, validation
+from doflow.supervise import crew, decisions, driver, menu, remaining, stopping, validation
 from doflow.supervise import place as places
 from doflow.supervise.place import Place
 from doflow.supervise.shift import Say, Shift
@@ -154,14 +154,14 @@ def _send_back(shift: Shift, pipeline: Pipeline, diamond: Node) -> bool:
 
 def _over(shift: Shift, pipeline: Pipeline) -> int | None:
     """The exit code, if the pipeline has come to its end; a person may send a failed node on."""
-    _refuse_deadlock(pipeline)
-    if _open(pipeline) and not _blocked(shift, pipeline):
+    remaining.refuse_deadlock(pipeline)
+    if remaining.left(pipeline) and not _blocked(shift, pipeline):
         return None
     if not crew.closed(shift, pipeline):
         return None
     counts = {status: [node.id for node in pipeline.nodes if node.status == status] for status in (VALIDATED, FAILED)}
-    bad = [node.id for node in pipeline.nodes if node.status == FAILED and not _taken(pipeline, node)]
-    left = _open(pipeline)
+    bad = [node.id for node in pipeline.nodes if node.status == FAILED and not remaining.dealt_with(pipeline, node)]
+    left = remaining.left(pipeline)
     summary = f"{len(counts[VALIDATED])} of {len(pipeline.nodes)} nodes validated"
     summary += f"; failed: {', '.join(bad)}" if bad else ""
     summary += f"; not reached: {', '.join(left)}" if left else ""
@@ -171,27 +171,10 @@ def _over(shift: Shift, pipeline: Pipeline) -> int | None:
     return FAILURE if bad or left else DONE
 
 
-def _refuse_deadlock(pipeline: Pipeline) -> None:
-    """Nodes that wait for each other would wait for ever."""
-    left = _open(pipeline)
-    moving = any(node.status not in (*TERMINAL, PENDING) for node in pipeline.nodes) or graph.ready(pipeline)
-    if left and not moving and not any(node.status == FAILED for node in pipeline.nodes):
-        waits = "; ".join(f"{name} waits for {', '.join(graph.dependencies(pipeline, name))}" for name in left)
-        raise DoflowError(f"{pipeline.path}: nothing can go on: {waits}", f"doflow validate {pipeline.path}")
-
-
-def _open(pipeline: Pipeline) -> list[str]:
-    """The nodes that are still to come to an end."""
-    skipped = set(graph.skipped(pipeline))
-    sent = {node.id for node in pipeline.nodes if graph.retries(node)}
-    idle = {name for name, senders in graph.order(pipeline).repairs.items() if not sent & set(senders)}
-    return [node.id for node in pipeline.nodes if node.status not in TERMINAL and node.id not in skipped | idle]
-
-
 def _blocked(shift: Shift, pipeline: Pipeline) -> bool:
     """Nothing goes on behind failed nodes, and the person said to stop. `retry` sends them on instead."""
-    pending = [node for node in pipeline.nodes if node.id in _open(pipeline)]
-    failed = [node for node in pipeline.nodes if node.status == FAILED and not _for_a_diamond(pipeline, node)]
+    pending = [node for node in pipeline.nodes if node.id in remaining.left(pipeline)]
+    failed = [node for node in pipeline.nodes if node.status == FAILED and not remaining.for_a_diamond(pipeline, node)]
     if not failed or any(node.status != PENDING for node in pending) or graph.ready(pipeline):
         return False
     stop = False
@@ -217,21 +200,6 @@ def _revive(shift: Shift, node: Node, said: str) -> None:
     note = said.partition(":")[2].strip() or str(record["feedback"])
     shift.keep(node.id, attempt=attempt + 1, base=attempt, feedback=note, fresh=True)
     shift.move(node.id, ACTIVE, "a person said: retry")
-
-
-def _taken(pipeline: Pipeline, node: Node) -> bool:
-    """A failure that the pipeline itself has dealt with: a diamond went on by its other edge."""
-    if node.handler == CONDITION:
-        return any(edge.condition == "fail" for edge in pipeline.out_of(node.id)) and not graph.body(pipeline, node.id)
-    after = [found for edge in pipeline.out_of(node.id) if (found := pipeline.node(edge.to))]
-    return bool(after) and all(found.handler == CONDITION and _taken(pipeline, found) for found in after)
-
-
-def _for_a_diamond(pipeline: Pipeline, node: Node) -> bool:
-    """A failure that a diamond decides on, so that nobody else needs to; or one that is dealt with."""
-    after = [found for edge in pipeline.out_of(node.id) if (found := pipeline.node(edge.to))]
-    waited = node.handler != CONDITION and bool(after) and all(found.handler == CONDITION for found in after)
-    return waited or _taken(pipeline, node)
 
 
 def _only_a_person(shift: Shift, pipeline: Pipeline) -> bool:
