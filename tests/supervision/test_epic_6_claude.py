@@ -19,7 +19,7 @@ pytestmark = [needs_tmux, pytest.mark.slow, pytest.mark.timeout(240)]
 DONE = "It is written.\n\nDOFLOW: done"
 
 
-@pytest.mark.parametrize("name", clis.cases("codex", "gemini"))
+@pytest.mark.parametrize("name", clis.cases("codex", "gemini", "opencode"))
 def test_a_pipeline_is_done_by_another_cli_that_is_read_from_its_pane(name: str, site: Any) -> None:
     here = site()
     hello = str(here.root / "hello.txt")
@@ -30,6 +30,25 @@ def test_a_pipeline_is_done_by_another_cli_that_is_read_from_its_pane(name: str,
 
     proven(here, done.returncode, done.stdout + done.stderr)
     assert here.kinds("p")[-4:] == FLOW_OF_SIGNALS
+
+
+@pytest.mark.parametrize("name", clis.cases("codex", "gemini", "opencode"))
+def test_another_cli_mends_in_its_own_session_what_was_found_wrong(name: str, site: Any) -> None:
+    here = site()
+    hello = str(here.root / "hello.txt")
+
+    def scenario(heard: Any) -> Any:
+        text = "Hello, guardian.\n" if "attempt 3 begins now" in heard.prompt else "Hullo\n"
+        return (models.Write(hello, text), models.Say(DONE))[min(heard.done, 1)]
+
+    with models.Model(scenario) as model:
+        clis.use(here, name, model, "supervision: {stuck: 1h, answers: {trust this folder: Trust and continue}}\n")
+        gated(here)
+        done = here.doflow("guardian", "launch", "p.dot", timeout=120)
+
+    proven(here, done.returncode, done.stdout + done.stderr)
+    assert here.kinds("p").count("VALIDATION_FAILED") == 2
+    assert [one["event"] for one in here.diary("p")].count("orchestrator_spawned") == 1, "the same session"
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.support.supervision import Site
 
-AGENTS = "  room: {use: command, argv: [sh], sandbox: bwrap}\n  open: {use: opencode}\nsupervision: {validate: [sh]}\n"
+AGENTS = "  room: {use: command, argv: [sh], sandbox: bwrap}\n  tape: {use: replay}\nsupervision: {validate: [sh]}\n"
 #: what a node says, the words that refuse it, what to do instead, and whether it is wrong under `doit` too
 WRONG = [
     ({"agent": "room"}, "`sandbox: bwrap` does not hold in a tmux pane", "an agent without `sandbox`", False),
-    ({"agent": "open"}, "`use: opencode` cannot work in a tmux pane", "(a pipeline: `doit NAME`)", False),
+    ({"agent": "tape"}, "`use: replay` cannot work in a tmux pane", "(a pipeline: `doit NAME`)", False),
     ({"agent": "rehearsal"}, "`use: rehearsal` cannot work in a tmux pane", "name another agent", False),
     ({"agent": "nobody"}, "wants the agent 'nobody', which doflow.yaml does not have", "doflow config", True),
     ({"judge": "nobody"}, "the judge of impl wants the agent 'nobody'", "doflow config", True),
@@ -78,7 +78,7 @@ def test_nodes_that_would_share_a_session_are_told_before_one_of_them_begins(sit
             "step build has a `machine`, which nobody enforces in a pane",
         ),
         ("via: tmux, agent: room", "agents.room: `sandbox: bwrap` does not hold in a tmux pane"),
-        ("via: tmux, agent: open", "agents.open: `use: opencode` cannot work in a tmux pane"),
+        ("via: tmux, agent: tape", "agents.tape: `use: replay` cannot work in a tmux pane"),
         ("judge: default", "step build has a `judge`, which reads a pane, and works headless"),
     ],
 )

@@ -100,6 +100,19 @@ def test_codex_and_gemini_start_with_what_they_may_do_and_their_prompt_last(
     assert not start.tells
 
 
+@pytest.mark.parametrize(("may", "allowed"), [("run", ["edit", "bash", "webfetch"]), ("write", ["edit"]), ("read", [])])
+def test_opencode_starts_with_its_prompt_and_is_denied_what_it_may_not_do(
+    may: str, allowed: list[str], tmp_path: Path
+) -> None:
+    start = programs.start(wish(tmp_path, profile=Profile("x", "opencode", "a/m"), may=may), ENVIRON)
+
+    assert start.command.argv == ("opencode", "--model", "a/m", "--prompt", "Do it.")
+    permission = json.loads(start.command.env["OPENCODE_PERMISSION"])
+    assert [tool for tool, said in permission.items() if said == "allow"] == allowed
+    assert set(permission.values()) <= {"allow", "deny"}, "nothing waits for a dialog that nobody reads"
+    assert not start.tells
+
+
 def test_what_cannot_work_in_a_pane_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="`use: rehearsal` cannot work in a tmux pane"):
         programs.start(wish(tmp_path, profile=Profile("dry", "rehearsal")), {})

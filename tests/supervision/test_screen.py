@@ -148,3 +148,8 @@ def test_a_turning_wheel_and_a_clock_are_no_progress_but_tokens_and_words_are() 
 )
 def test_an_answer_means_an_option_by_number_or_words(answer: str, number: int) -> None:
     assert screen.choice(answer, ("Postgres", "SQLite")) == number
+
+
+def test_the_sign_of_the_end_counts_beside_a_column_too_and_in_a_sentence_not() -> None:
+    assert screen.look("text\n  DOFLOW: done          8,506 tokens\n").done == 1
+    assert screen.look("I shall write DOFLOW: done at the end\nDOFLOW: done, I think\n").done == 0

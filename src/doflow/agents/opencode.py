@@ -46,7 +46,7 @@ PROGRAM = Program(
 )
 
 _KINDS = ("step_start", "text", "tool_use", "step_finish", "error")
-_TOUCHING = ("edit", "bash", "webfetch")
+TOUCHING = ("edit", "bash", "webfetch")
 
 
 def call(ask: Ask, environ: Mapping[str, str]) -> Command:
@@ -56,8 +56,8 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
     words += ("--title", f"doflow {ask.run} {ask.step}")
     words += ("--model", ask.model) if ask.model else ()
     words += ("--session", ask.resume) if ask.resume else ()
-    granted = () if ask.read_only else _TOUCHING if endings.shell(ask) else ("edit",)
-    permission = {tool: "allow" if tool in granted else "deny" for tool in _TOUCHING}
+    granted = () if ask.read_only else TOUCHING if endings.shell(ask) else ("edit",)
+    permission = {tool: "allow" if tool in granted else "deny" for tool in TOUCHING}
     return endings.command(PROGRAM, ask, environ, words, more={"OPENCODE_PERMISSION": json.dumps(permission)})
 
 

@@ -1,7 +1,7 @@
 """How each agent is started where a person can watch: its arguments, its settings, and how it tells that a turn is over.
 
-Claude Code tells by hooks, each of which leaves a file. Codex and Gemini CLI are asked for a last line that says so. A
-program of your own (`use: command`) finds its prompt in the file that DOFLOW_PROMPT names, has the terminal for itself, and
+Claude Code tells by hooks, each of which leaves a file. Codex, Gemini CLI and OpenCode are asked for a last line that says so.
+A program of your own (`use: command`) finds its prompt in the file that DOFLOW_PROMPT names, has the terminal for itself, and
 is done when it exits with 0 or writes the line `DOFLOW: done`.
 """
 
@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Callable, Mapping
 
 from doflow import environment
-from doflow.agents import claude, codex, endings, gemini
+from doflow.agents import claude, codex, endings, gemini, opencode
 from doflow.agents.endings import Program
 from doflow.errors import FlowError, Problem, UsageError
 from doflow.light import dataclass, field, replace
@@ -115,8 +115,21 @@ def _gemini(wish: Wish, environ: Mapping[str, str]) -> Start:
     return _by_screen(gemini.PROGRAM, wish, environ, ("--skip-trust", "--approval-mode", mode), "--model", ("-i",))
 
 
+def _opencode(wish: Wish, environ: Mapping[str, str]) -> Start:
+    granted = {"read": (), "write": ("edit",)}.get(wish.may, opencode.TOUCHING)
+    permission = {tool: "allow" if tool in granted else "deny" for tool in opencode.TOUCHING}
+    more = {"OPENCODE_PERMISSION": json.dumps(permission)}
+    return _by_screen(opencode.PROGRAM, wish, environ, (), "--model", ("--prompt",), more)
+
+
 def _by_screen(
-    program: Program, wish: Wish, environ: Mapping[str, str], words: tuple[str, ...], model: str, last: tuple[str, ...]
+    program: Program,
+    wish: Wish,
+    environ: Mapping[str, str],
+    words: tuple[str, ...],
+    model: str,
+    last: tuple[str, ...],
+    more: Mapping[str, str] | None = None,
 ) -> Start:
     """A CLI that is read from its pane: its prompt ends with how to end, and the style is a part of it."""
     profile = wish.profile
@@ -124,7 +137,7 @@ def _by_screen(
     chosen = wish.model or profile.model
     text = f"{wish.style_text}\n\n{wish.prompt}" if wish.style_text else wish.prompt
     argv = (profile.executable or program.name, *words, *((model, chosen) if chosen else ()), *profile.args)
-    env = _environment(wish, environ, program.names, dict(program.settings))
+    env = _environment(wish, environ, program.names, {**dict(program.settings), **(more or {})})
     return Start(
         Command((*argv, *last, _short(replace(wish, prompt=text))), b"", env, wish.cwd), (("prompt.md", text),)
     )
@@ -161,5 +174,5 @@ _HOOK = f"""\
 t=$(mktemp "$1/.hook.XXXXXX") && cat > "$t" && mv "$t" "$1/{EVENTS}/$2-$(date +%s)-$$.json"
 """
 _STARTS: dict[str, Callable[[Wish, Mapping[str, str]], Start]] = {
-    "claude": _claude, "codex": _codex, "gemini": _gemini, "command": _command,
+    "claude": _claude, "codex": _codex, "gemini": _gemini, "opencode": _opencode, "command": _command,
 }  # fmt: skip

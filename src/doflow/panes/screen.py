@@ -51,10 +51,15 @@ def look(text: str) -> Sight:
     errors = [found[1] for line in lines if (found := _ERROR.match(line))]
     edits = [f"{found[1]}({found[2]})" for line in lines if (found := _EDIT.match(line))]
     return Sight(
-        question, options, waits, menu, lines.count(DONE), bool(_BUSY.search(text)), errors[-1] if errors else "",
+        question, options, waits, menu, sum(map(_ended, lines)), bool(_BUSY.search(text)), errors[-1] if errors else "",
         bool(errors) and errors.count(errors[-1]) >= REPEATED, edits[-1] if edits else "",
         _context(text), _tokens(text), _progress(lines),
     )  # fmt: skip
+
+
+def _ended(line: str) -> bool:
+    """The sign alone, or with something else far to the right of it: a program may have columns."""
+    return line == DONE or line.startswith(f"{DONE}   ")
 
 
 def _asked(lines: list[str]) -> tuple[str, tuple[str, ...], bool, bool]:

@@ -70,7 +70,7 @@ def of_step(step: Step, profile: Profile, settings: Settings) -> None:
     if step.judge:
         places.profile(settings, step.judge, f"`judge` of step {step.id}")
     programs.known(profile)
-    if profile.use in ("codex", "gemini") and (step.from_text or step.routes):
+    if profile.use in ("codex", "gemini", "opencode") and (step.from_text or step.routes):
         message = f"step {step.id} needs the last words of {profile.use}, which a pane does not give"
         raise UsageError(message, "let it run headless, or use claude for it")
 

@@ -23,6 +23,7 @@ from doflow.supervise.place import Place
 
 QUIET = 3.0  # seconds that a plain question must stand still before it counts
 TAIL = 4000
+AGAIN = "attempt {} begins now"
 #: what a new attempt begins with
 _ANEW: dict[str, object] = {"reviewing": "", "waiting": "", "stucks": 0, "violations": 0}
 _ALIASES = {"Update": "Edit", "Create": "Write"}
@@ -93,9 +94,7 @@ class Runner:
             return
         self.work = work
         dones = screen.look(self.seat.screen(2000)).done
-        words = (
-            f"This is not yet right; attempt {attempt} begins now. What was found:\n\n{text}\n\nMend it, end as before."
-        )
+        words = f"This is not yet right; {AGAIN.format(attempt)}. What was found:\n\n{text}\n\nMend it, end as before."
         self.place.tmux.type(self.seat.session, words)
         self.remember(**_ANEW, attempt=attempt, dones=dones, turns=len(self.seat.events("Stop")))
         self.since = time.monotonic()
@@ -163,7 +162,7 @@ class Runner:
             return
         if sight.question and (not sight.waits or quiet >= QUIET):
             self.needs_input(sight.question, sight.options)
-        elif sight.done and screen.look(self.seat.screen(2000)).done > self.memory.get("dones", 0):
+        elif sight.done and self._said_done():
             self.turn_over(f"done.{self.memory['seat']}.{self.work.attempt}", "")
         elif self._edited_on_screen(sight):
             self.violation(sight.edit)
@@ -174,6 +173,15 @@ class Runner:
         elif quiet >= self.work.stuck:
             self.since = time.monotonic()
             self.stuck(text, quiet)
+
+    def _said_done(self) -> bool:
+        """Below what it was told last; where that was never shown, more often than before. A screen may lose its top."""
+        text, mark = self.seat.screen(2000), AGAIN.format(self.work.attempt)
+        if mark in text and self.memory.get("shown") != self.work.attempt:
+            self.remember(shown=self.work.attempt)
+        if self.memory.get("shown") == self.work.attempt:
+            return screen.look(text.rpartition(mark)[2]).done > 0
+        return bool(screen.look(text).done > self.memory.get("dones", 0))
 
     def _edited_on_screen(self, sight: Sight) -> bool:
         """For programs without hooks; with them the screen would only say it again."""
