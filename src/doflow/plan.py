@@ -102,6 +102,12 @@ def gate_text(step: Step, settings: Settings) -> str:
     return f"Approve {step.id}?" if f"after-{step.id}" in settings.gates else ""
 
 
+def routed(name: str, settings: Settings) -> str:
+    """The profile that `route_agents` names for a step, by its name before the beginning of it; '' = none."""
+    exact = (profile for said, profile in settings.route_agents if said == name)
+    return next(exact, "") or next((profile for said, profile in settings.route_agents if name.startswith(said)), "")
+
+
 def _waits(step: Step, before: tuple[str, ...], ends: Mapping[str, str]) -> tuple[str, ...]:
     return before if step.after is None else tuple(ends[name] for name in step.after)
 

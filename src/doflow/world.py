@@ -294,9 +294,7 @@ class World:
     def profile_of(self, step: Step) -> str:
         if self.options.agent:
             return self.options.agent
-        routed = [name for prefix, name in self.settings.route_agents if step.id.startswith(prefix)]
-        exact = [name for prefix, name in self.settings.route_agents if step.id == prefix]
-        name = keys.substitute((exact or routed or [step.agent])[0], self.params) or "default"
+        name = keys.substitute(plan.routed(step.id, self.settings) or step.agent, self.params) or "default"
         return "default" if name == _FINDER and self.settings.profile(name) is None else name
 
     def write_lock(self, sync: bool = True) -> None:

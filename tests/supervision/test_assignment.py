@@ -110,7 +110,9 @@ def test_an_assignment_survives_its_file(tmp_path: Path) -> None:
     ("said", "routes", "agent"),
     [
         ("", (), "default"),
-        ("mine", (("impl", "routed"),), "mine"),
+        ("mine", (("impl", "routed"),), "routed"),
+        ("mine", (("backend", "by-worker"),), "mine"),
+        ("mine", (("impl", "mine"), ("impl_x", "routed")), "routed"),
         ("", (("impl", "routed"),), "routed"),
         ("", (("backend", "by-worker"),), "by-worker"),
         ("", (("frontend", "no"),), "default"),

@@ -208,9 +208,7 @@ def _panes(flow: Flow, chosen: Settings) -> list[Problem]:
 
 def _who(step: Step, chosen: Settings) -> str:
     """Who does it, as far as the files say."""
-    routed = [name for prefix, name in chosen.route_agents if step.id.startswith(prefix)]
-    exact = [name for prefix, name in chosen.route_agents if step.id == prefix]
-    return (exact or routed or [step.agent])[0] or "default"
+    return plan.routed(step.id, chosen) or step.agent or "default"
 
 
 def _machines(root: Path, flows: list[Flow], every: bool) -> list[Problem]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from doflow import plan
 from doflow.dot.model import Node, Pipeline
 from doflow.light import dataclass, field, replace
 from doflow.model import Settings
@@ -61,14 +62,11 @@ def of_node(node: Node, pipeline: Pipeline, name: str, root: str, settings: Sett
 
 
 def agent_of(node: Node, settings: Settings) -> str:
-    """Who does a node: as it says, else as `route_agents` says for its id or its kind of worker, else `default`."""
-    if node.get("agent"):
-        return node.get("agent")
-    for key in (node.id, node.get("worker_type")):
-        for prefix, name in settings.route_agents:
-            if key and key.startswith(prefix):
-                return name
-    return "default"
+    """Who does a node: as `route_agents` says for its id, else as it says, else as they say for its kind of worker."""
+    worker = node.get("worker_type")
+    return (
+        plan.routed(node.id, settings) or node.get("agent") or (worker and plan.routed(worker, settings)) or "default"
+    )
 
 
 def prompt(assignment: Assignment, tells: bool) -> str:
