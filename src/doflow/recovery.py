@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from doflow import files, lock
+from doflow import files, ledger, lock
 from doflow.lock import Artifact, Lock, Record
 from doflow.model import BY_AGENT, Step
 from doflow.world import World
@@ -65,7 +65,17 @@ def _fenced(world: World, fence: Fence) -> None:
     flying = {name: entry for name, entry in begun.items() if not _whole(world, name)}
     scopes = {name: scope for name, entry in flying.items() if (scope := _scope(world, name, entry))}
     done = (entry.get("files", {}) for name, entry in world.book.returned.items() if name not in flying)
-    ends.recovered(world, fence.recover(scopes, frozenset(path for made in done for path in made)))
+    whole = {path for made in done for path in made} | _settled(world, flying)
+    ends.recovered(world, fence.recover(scopes, frozenset(whole)))
+
+
+def _settled(world: World, flying: Collection[str]) -> set[str]:
+    """What steps made that were done while others, begun with them, still worked: as long as it is as they made it."""
+    made: dict[str, Mapping[str, str]] = {}
+    for entry in ledger.read(world.state_dir / "events.jsonl"):
+        if entry["event"] == "step_complete" and entry["step"] not in flying:
+            made[entry["step"]] = (entry.get("record") or {}).get("made", {})
+    return {path for files_ in made.values() for path, digest in files_.items() if world.digest(path) == digest}
 
 
 def _whole(world: World, name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 
 import pytest
 from tests.support.crash import alive, none_left
@@ -146,3 +147,41 @@ def test_an_agent_that_outlives_doflow_and_its_nanny_is_killed_before_another_on
     assert none_left(project.home) == {}
     assert project.read("src/app.py") == "as it was\n"
     assert project.calls() == ["write", "write"]
+
+
+PAGES = """
+    flow: pages
+    steps:
+      page: {prompt: "Write {item}.", foreach: [c, a, b], makes: "pages/{item}.md"}
+      note: {prompt: Write a note., makes: note.md, after: []}
+"""
+SOME_WAIT = """
+import time
+while step == "page:c" and not (outside / "go").exists():
+    time.sleep(0.01)
+usual()
+"""
+
+
+def told(project: Project) -> list[dict]:
+    return project.events() if project.runs() and any(project.root.glob(".doflow/runs/*/events.jsonl")) else []
+
+
+def test_what_was_done_beside_a_killed_step_stays_done(project):
+    """Under `doit -n 2` some steps are done and committed while others, begun with them, still work."""
+    project.flow("pages", PAGES)
+    project.agent(SOME_WAIT)
+    project.commit("Ground")
+    run = project.start("doit", "-n", "2", "pages", "--goal=x")
+    assert eventually(lambda: sum(entry["event"] == "step_complete" for entry in told(project)) >= 3)
+    run.send_signal(signal.SIGKILL)
+    run.wait(20)
+    assert none_left(project.home) == {}
+    (project.outside / "go").touch()
+
+    done = project.doit("-n", "2", "pages")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert Counter(project.calls()) == {"note": 1, "page:a": 1, "page:b": 1, "page:c": 2}
+    made = sorted(subject for subject in project.subjects() if subject.endswith(".md"))
+    assert made == ["note: note.md", "page:a: pages/a.md", "page:b: pages/b.md", "page:c: pages/c.md"]
