@@ -54,11 +54,13 @@ def of_ledger(run: Run, path: Path) -> Iterator[Finding]:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return
-    for number, raw in enumerate(lines, 1):
-        if raw and not _entry(raw):
-            words = f"{path}, line {number}: not an entry (torn by a killed process, or spoilt); it is passed over"
-            hint = f"sed -i '{number}d' '{path}'   takes it out: lock and commits know what is done"
-            yield Finding(run.name, "ledger", words, hint)
+    odd = [number for number, raw in enumerate(lines, 1) if raw and not _entry(raw)]
+    if odd:
+        which = f"line {odd[0]}" if len(odd) == 1 else f"lines {', '.join(map(str, odd[:20]))}{' …' if odd[20:] else ''}"
+        words = f"{path}, {which}: not an entry (torn by a killed process, or spoilt), and passed over"
+        out = ";".join(f"{number}d" for number in odd)  # in one go: each of them alone would change the others' numbers
+        hint = f"sed -i '{out}' '{path}'   takes that out: lock and commits know what is done"
+        yield Finding(run.name, "ledger", words, hint)
 
 
 def _entry(raw: bytes) -> bool:

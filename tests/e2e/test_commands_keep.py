@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -74,6 +75,19 @@ def test_a_torn_line_of_the_ledger_is_found_and_can_be_taken_out(duo):
     assert f"line {number}: not an entry" in found
     done = json.loads(duo.doflow("verify", "--json").stdout)["findings"][0]["hint"]
     assert f"sed -i '{number}d'" in done
+
+
+def test_several_spoilt_lines_are_taken_out_by_the_one_command_that_is_told(duo):
+    path = duo.root / ".doflow/runs/001-a-pair/events.jsonl"
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*whole[:2], b"garbage\n", *whole[2:4], b"[]\n", *whole[4:]]))
+
+    [found] = json.loads(duo.doflow("verify", "--json").stdout)["findings"]
+    subprocess.run(("sh", "-c", found["hint"].partition("   ")[0]), check=True, timeout=10)
+
+    assert "lines 3, 6: not an entry" in found["message"]
+    assert path.read_bytes() == b"".join(whole)
+    assert findings(duo) == []
 
 
 def test_a_lock_changed_by_hand_is_found(duo):
