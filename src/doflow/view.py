@@ -92,6 +92,8 @@ class Plain(View):
             self._say(f"   {entry['message']}")
         elif event in ("warning", "adopted"):
             self._say(f"   ! {entry['message']}")
+            if entry.get("hint"):
+                self._say(f"     {entry['hint']}")
         elif event == "waiting":
             self._say(f"~~ {name}: {entry['message']}")
         elif event == "retry":

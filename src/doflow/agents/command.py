@@ -51,9 +51,9 @@ def _outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
         reason = f"{ask.profile.name} is rate limited{contract.disbelieved(when)}"
         return Outcome(Status.RATE_LIMITED, reason, resume_at=contract.resume_at(when), text=said)
     if result.code in _NOT_STARTED:
-        hint = f"check `agents.{ask.profile.name}.argv` in doflow.yaml; the log is {result.err}"
+        hint = f"check `agents.{ask.profile.name}.argv` in doflow.yaml; the log is {_log(result)}"
         return Outcome(Status.FAILED, reason + _because(result, said), hint, said)
-    return Outcome(Status.FAILED, reason + _because(result, said), f"the log is {result.err}", said, transient=True)
+    return Outcome(Status.FAILED, reason + _because(result, said), f"the log is {_log(result)}", said, transient=True)
 
 
 def _limited(ask: Ask, result: Result, said: str) -> bool:
@@ -86,6 +86,11 @@ def _used(told: str) -> tuple[Usage | None, str]:
                 taken, given, cached = (stream.count(said.get(name)) for name in ("in", "out", "cached"))
                 return Usage(taken, given, cached, stream.price(said.get("usd"))), stream.words(said.get("model"))
     return None, ""
+
+
+def _log(result: Result) -> str:
+    """Where the program left its words."""
+    return result.err if process.tail(result.err, 1) else result.out
 
 
 def _because(result: Result, said: str) -> str:

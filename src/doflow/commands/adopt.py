@@ -67,5 +67,7 @@ def _contract(step: Step, world: World) -> None:
         if record is None or record.marker not in wanted:
             trouble = f"none of the lines {', '.join(f'`{when}`' for when in wanted)} stands in {', '.join(paths)}"
     if trouble:
+        missing = [path for path in paths if not world.digest(path)]
         hint = f"mend it and repeat, or take it as it is: doflow adopt {step.id} --anyway"
+        hint = f"write {missing[0]} and repeat, or let it be made: {world.again}" if missing else hint
         raise UsageError(f"{step.id} does not keep its contract: {trouble}", hint)
