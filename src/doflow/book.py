@@ -80,7 +80,8 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
         name = f"{name}:{entry['phase']}"
     if event in ("step_starting", "phase_starting"):
         book.begun[name] = entry
-        book.returned.pop(name, None)
+        if not entry.get("again"):
+            book.returned.pop(name, None)
     elif event == "returned":
         book.returned[name] = entry
         book.intents.pop(name, None)
@@ -99,8 +100,8 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
     elif event == "error" and entry.get("kept"):
         book.kept.update(entry["kept"])
         book.begun.pop(name, None)
-    elif event == "error" and entry.get("held") and name in book.returned:
-        pass  # what its agent returned could not be committed: it is still there, and paid
+    elif event in ("error", "stopped") and entry.get("held") and name in book.returned:
+        pass  # what its agent returned could not be mended or committed yet: it is still there, and paid
     elif event in _ENDS:
         for told in (book.begun, book.returned, book.intents):
             told.pop(name, None)

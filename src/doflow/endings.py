@@ -68,9 +68,10 @@ _WAYS = {
 
 
 def hinted(outcome: Outcome, world: World) -> Outcome:
-    if outcome.hint or outcome.status is not Status.RATE_LIMITED:
+    if outcome.status is not Status.RATE_LIMITED or " or later: " in outcome.hint:
         return outcome
-    return replace(outcome, hint=f"at {outcome.resume_at} or later: {world.again}")
+    when = f"at {outcome.resume_at} or later: {world.again}"
+    return replace(outcome, hint=f"{when}\n  {outcome.hint}" if outcome.hint else when)
 
 
 def leftovers(outcome: Outcome, left: tuple[str, ...]) -> Outcome:
@@ -89,7 +90,7 @@ def told(job: Job, world: World, outcome: Outcome) -> None:
     elif outcome.status is Status.PAUSED:
         world.ledger.add("paused", **about)
     elif outcome.status is Status.CANCELLED:
-        world.ledger.add("stopped", **job.where)
+        world.ledger.add("stopped", **job.where, held=outcome.held)
     else:
         kept = (
             {path: world.digest(path) for path in (*job.makes, *outcome.files)}

@@ -6,29 +6,27 @@ The order of writes is the resume: whatever is missing at the next start is made
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from doflow import endings, judge, keys, patience, sections, sessions, watching
+from doflow import endings, judge, keys, patience, returned, sessions
 from doflow.checks import registry as checks
 from doflow.job import Job
 from doflow.light import replace
 from doflow.model import Outcome, Status
 from doflow.patience import Patience
+from doflow.returned import Again
 from doflow.sessions import Session
 from doflow.settle import marker, settle
 from doflow.world import World
 
 if TYPE_CHECKING:
-    from doflow.contents import Change
     from doflow.guards.fence import Fence
 
 #: ends of a call that mean: not now
-_WAITING = frozenset({Status.RATE_LIMITED, Status.PAUSED})
+_WAITING = frozenset({Status.RATE_LIMITED, Status.PAUSED, Status.CANCELLED})
 
 Produce = Callable[[Job, World, int], Outcome]
-_LAST = 4_000_000
 
 
 def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
@@ -36,9 +34,9 @@ def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
     waiting = Patience(job, world)
     ended: Outcome | None = None
     while ended is None:
-        entry = kept(job, world)
+        entry = returned.kept(job, world)
         if entry is not None:
-            outcome = _resumed(job, world, fence, entry)
+            outcome = _resumed(job, world, fence, produce, entry)
         else:
             outcome = _refusal(job, world) or _attempts(job, world, fence, produce)
         ended = waiting.over(outcome)
@@ -51,38 +49,16 @@ def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
     return outcome
 
 
-def changed_files(job: Job, world: World, mine: Sequence[Change]) -> dict[str, str]:
-    """What a job has made or changed: path → digest ('' = deleted). `mine`: what the fence saw of it."""
-    if job.watched:
-        return {change.path: world.digest(change.path) for change in mine if change.path != _tasks(job, world)} | {
-            path: world.digest(path) for path in (*job.makes, *_ticked(job, world))
-        }
-    return {path: world.digest(path) for path in job.makes}
-
-
-def kept(job: Job, world: World) -> Mapping[str, Any] | None:
-    """What an agent had returned before a crash, if all of it is still there, byte by byte."""
-    entry = world.book.returned.get(job.name)
-    if entry is None or entry.get("key") != job.key.key:
-        return None
-    files: Mapping[str, str] = entry.get("files", {})
-    return None if any(world.digest(path) != digest for path, digest in files.items()) else entry
-
-
-def _resumed(job: Job, world: World, fence: Fence, entry: Mapping[str, Any]) -> Outcome:
+def _resumed(job: Job, world: World, fence: Fence, produce: Produce, entry: Mapping[str, Any]) -> Outcome:
     """The result is paid: it is checked and, if that is not enough, handed back; it is not made again."""
-    outcome = Outcome(Status.DONE, text=_text(entry), model=entry.get("model", ""), marker=entry.get("marker", ""),
-                      agent=entry.get("agent", ""))  # fmt: skip
+    outcome = returned.outcome(entry)
     trouble = problems(job, world, outcome)
     if not trouble:
         return outcome
-    if not job.paid or not job.step.repair:
+    if not job.watched:
         left = fence.aside(job, dict.fromkeys(job.makes, ""))
         return endings.leftovers(endings.broken(job, world, trouble), left)
-    session = sessions.told(entry)
-    return _attempts(
-        job, world, fence, lambda job, world, n: _hand_back(job, world, n, trouble, session if n < 2 else None)
-    )
+    return _attempts(job, world, fence, produce, Again(entry, outcome, trouble))
 
 
 def _refusal(job: Job, world: World) -> Outcome | None:
@@ -98,13 +74,13 @@ def _refusal(job: Job, world: World) -> Outcome | None:
     return None
 
 
-def _attempts(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
+def _attempts(job: Job, world: World, fence: Fence, produce: Produce, again: Again | None = None) -> Outcome:
     retry = patience.retry(job, world)
     seen: dict[str, int] = {}
     attempt = 0
     while True:
         attempt += 1
-        outcome = _attempt(job, world, fence, produce, attempt)
+        outcome = _attempt(job, world, fence, produce, attempt, again if attempt == 1 else None)
         seen[outcome.reason] = seen.get(outcome.reason, 0) + 1
         if outcome.ok or not outcome.transient or attempt > retry.attempts:
             return outcome
@@ -116,7 +92,7 @@ def _attempts(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome
             return Outcome(Status.CANCELLED, "interrupted while waiting for the next attempt")
 
 
-def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: int) -> Outcome:
+def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: int, again: Again | None) -> Outcome:
     """One attempt from a snapshot; if it comes to nothing the tree is as it was, and what it left is kept aside."""
     watched = job.watched
     begun = {path: world.digest(path) for path in job.makes}
@@ -124,18 +100,21 @@ def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: in
         (world.root / path).parent.mkdir(parents=True, exist_ok=True)
     if watched:
         with world.guard:
-            fence.enter(job)
+            fence.enter(job, again.entry if again else None)
     event = "phase_starting" if job.phase else "step_starting"
-    title = {"title": job.phase.title, "of": job.of} if job.phase else {}
-    durable = job.paid
-    world.ledger.add(event, durable=durable, **job.where, **title, attempt=attempt, key=job.key.key, makes=begun)
+    title: dict[str, Any] = {"title": job.phase.title, "of": job.of} if job.phase else {}
+    if again:
+        title["again"] = True
+    else:
+        world.book.returned.pop(job.name, None)
+    world.ledger.add(event, durable=job.paid, **job.where, **title, attempt=attempt, key=job.key.key, makes=begun)
     try:
-        outcome = _produced(job, world, fence, produce, attempt)
+        outcome = _produced(job, world, fence, produce, attempt, again)
         if watched and not outcome.ok and not outcome.held:
             with world.guard:
                 left = fence.undo(job, f"left by a failed attempt of {job.name}")
             outcome = endings.leftovers(outcome, left)
-        elif not watched and not outcome.ok:
+        elif not watched and not outcome.ok and not outcome.held:
             outcome = endings.leftovers(outcome, fence.aside(job, begun))
     except BaseException:
         fence.abandon(job)
@@ -146,38 +125,51 @@ def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: in
     return outcome
 
 
-def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: int) -> Outcome:
-    """The agent's result, written down as soon as it is there, then held against the contract."""
-    outcome = _accepted(job, world, fence, produce(job, world, attempt), attempt)
-    for _ in range(job.step.repair if job.paid else 0):
-        trouble = problems(job, world, outcome) if outcome.ok else ""
-        if not trouble:
-            return outcome
-        mended = _hand_back(job, world, attempt, trouble, sessions.left(outcome))
-        outcome = _accepted(job, world, fence, mended, attempt)
-        if (
-            outcome.status in _WAITING and kept(job, world) is not None
-        ):  # nobody mended it: what is paid is kept for later
-            with world.guard:
-                fence.look(job)
-            return replace(outcome, held=True)
-    trouble = problems(job, world, outcome) if outcome.ok else ""
-    return endings.broken(job, world, trouble, outcome.denied) if trouble else outcome
+def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: int, again: Again | None) -> Outcome:
+    """The agent's result, written down as soon as it is there, then held against the contract and handed back."""
+    if again:
+        outcome, trouble, session, turns = again.outcome, again.trouble, sessions.told(again.entry), again.repairs
+    else:
+        outcome = _accepted(job, world, fence, produce(job, world, attempt), attempt)
+        trouble, session, turns = _trouble(job, world, outcome), sessions.left(outcome), 0
+    while trouble:
+        if not job.paid or turns >= job.step.repair:
+            return endings.broken(job, world, trouble, outcome.denied)
+        turns += 1
+        with world.guard:
+            fence.keep(job)
+        outcome = _accepted(job, world, fence, _hand_back(job, world, attempt, trouble, session), attempt, turns)
+        if outcome.status in _WAITING:  # nobody mended it: what is paid is kept for later
+            return _held(job, world, fence, outcome)
+        trouble, session = _trouble(job, world, outcome), sessions.left(outcome)
+    return outcome
 
 
-def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: int) -> Outcome:
+def _held(job: Job, world: World, fence: Fence, outcome: Outcome) -> Outcome:
+    """As it was returned; what a call has made of it since that did not come to its end is kept aside."""
+    with world.guard:
+        left = fence.back(job)
+    return endings.leftovers(replace(outcome, held=returned.kept(job, world) is not None), left)
+
+
+def _trouble(job: Job, world: World, outcome: Outcome) -> str:
+    return problems(job, world, outcome) if outcome.ok else ""
+
+
+def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: int, repairs: int = 0) -> Outcome:
     """Nothing outside of its scope was written: `returned`. From here on nothing is paid again."""
     if not outcome.ok:
         return outcome
     with world.guard:
         mine, strays = fence.look(job) if job.watched else ((), ())
         if strays:
-            return endings.strayed(job, world, strays, tuple(changed_files(job, world, mine)))
+            return endings.strayed(job, world, strays, tuple(returned.files(job, world, mine)))
         if job.phase and not mine:
             world.ledger.add("warning", **job.where, message=f"the agent of {job.name} is done and changed no file")
-        made = changed_files(job, world, mine)
+        made = returned.files(job, world, mine)
         if job.commits or made:
-            _returned(job, world, made, outcome, attempt)
+            work = fence.work(job) if job.watched else ""
+            returned.write(job, world, made, outcome, attempt, repairs, work)
     return outcome
 
 
@@ -195,43 +187,6 @@ def problems(job: Job, world: World, outcome: Outcome) -> str:
         wanted = ", ".join(f"`{route.when}`" for route in job.step.routes)
         return f"none of the lines {wanted} stands in the artifact or at the end of the answer"
     return trouble
-
-
-def _returned(job: Job, world: World, made: Mapping[str, str], outcome: Outcome, attempt: int) -> None:
-    log = watching.log_path(job, world, attempt)
-    entry = world.ledger.add(
-        "returned",
-        job.paid,
-        **job.where,
-        key=job.key.key,
-        files=made,
-        log=log,
-        model=outcome.model,
-        **sessions.plain(outcome),
-        agent=outcome.agent,
-        marker=marker(job, world, outcome.text) if job.step.routes else "",
-    )
-    world.book.returned[job.name] = entry
-
-
-def _tasks(job: Job, world: World) -> str:
-    """The task list that the agent ticks off; the statuses of a backlog are ours."""
-    path = world.phases(job.step) if job.phase and job.step.phases else ""
-    return "" if sections.is_backlog(path) else path
-
-
-def _ticked(job: Job, world: World) -> tuple[str, ...]:
-    path = _tasks(job, world)
-    return (path,) if path and world.digest(path) else ()
-
-
-def _text(entry: Mapping[str, Any]) -> str:
-    try:
-        with open(entry.get("log", ""), "rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _LAST))
-            return stream.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def _first(text: str) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from doflow import files, snapshot
-from doflow.guards import ends, leaks
+from doflow.guards import earlier, ends, leaks
 from doflow.guards.control import Control
 from doflow.guards.scope import Scope
 from doflow.guards.terrain import Terrain
@@ -19,7 +20,7 @@ from doflow.guards.window import Window
 from doflow.job import Job
 from doflow.lock import NAME as LOCK
 from doflow.quarantine import Quarantine
-from doflow.snapshot import Change, Snapshot
+from doflow.snapshot import Change, Item, Snapshot
 from doflow.world import STATE, World
 
 Look = tuple[tuple[Change, ...], tuple[str, ...]]
@@ -39,12 +40,16 @@ class Fence:
         self._tainted: tuple[str, ...] = ()
         self._abandoned = False
         self._work = ""
+        self._began: dict[str, str] = {}
+        self._own: set[str] = set()
+        self._kept: dict[str, Item | None] = {}
 
     @property
     def quarantine(self) -> Quarantine:
         return Quarantine(self._world.root / STATE / "quarantine")
 
-    def enter(self, job: Job) -> Scope:
+    def enter(self, job: Job, entry: Mapping[str, Any] | None = None) -> Scope:
+        """`entry`: what the job has returned already. Its files are its own, whoever looks at the tree now."""
         scope = Scope(job, self._world)
         if not self._open:
             self._base = self._terrain.take()
@@ -53,8 +58,11 @@ class Fence:
             self._keep_work(job)
             self._window = []
             self._tainted = ()
+            self._kept, self._own, self._began = {}, set(), {}
             self._disk.write(self._base)
             self._control.begin()
+        if entry is not None:
+            self._again(job, entry)
         self._open[job.name] = scope
         self._window.append(scope)
         return scope
@@ -84,6 +92,27 @@ class Fence:
         mine, _ = self.look(job)
         self._restore(mine, why, job)
         return tuple(change.path for change in mine)
+
+    def work(self, job: Job) -> str:
+        """The commit that holds what was there when the job began."""
+        return self._began.get(job.name, self._work)
+
+    def keep(self, job: Job) -> None:
+        """What the job has returned is what its next call, should it break off, falls back to: `back`, or after a kill."""
+        assert self._base is not None
+        now = self._terrain.take(self._base)
+        made = self._world.book.returned.get(job.name, {}).get("files", {})
+        self._kept |= {path: now.items.get(path) for path in made}
+        self._disk.write(earlier.put(self._base, self._kept, now.folders))
+
+    def back(self, job: Job) -> tuple[str, ...]:
+        """As the job had returned it before its last call; gives the paths that differed, which are in quarantine."""
+        assert self._base is not None
+        began, self._base = self._base, earlier.put(self._base, self._kept, frozenset())
+        try:
+            return self.undo(job, f"left by a repair of {job.name} that did not come to its end")
+        finally:
+            self._base = began
 
     def leave(self, job: Job) -> None:
         self._open.pop(job.name, None)
@@ -173,12 +202,20 @@ class Fence:
         folder = f"{self._world.run.dir}/"
         old = [change for change in changes if change.path in self._base.items and not change.path.startswith(folder)]
         old = [change for change in old if not any(scope.names(change.path) for scope in self._window)]
+        old = [change for change in old if change.path not in self._own]
         if not old:
             return ()
         from doflow.repo import wip
 
         known = wip.names(self._world.git, self._work)
         return tuple(change for change in old if f"{self._world.prefix}{change.path}" in known)
+
+    def _again(self, job: Job, entry: Mapping[str, Any]) -> None:
+        assert self._base is not None
+        world, made = self._world, entry.get("files", {})
+        self._began[job.name] = entry.get("work", "")
+        self._own.update(made)
+        self._base = earlier.before(world.git, self._base, made, entry.get("work", ""), self._terrain.in_git())
 
     def _keep_work(self, job: Job) -> None:
         """The person's uncommitted work, under a ref of ours: whatever an agent does to the tree, it is there."""

@@ -9,7 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from doflow import calling, doers, endings, files, findings, frame, keys, render, reviewed, reviewing, watching
+from doflow import (
+    calling,
+    doers,
+    endings,
+    files,
+    findings,
+    frame,
+    keys,
+    render,
+    returned,
+    reviewed,
+    reviewing,
+    watching,
+)
 from doflow.findings import Finding
 from doflow.guards import budget
 from doflow.guards.fence import Fence
@@ -165,7 +178,7 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, f
 def _mended(job: Job, now: Progress, world: World) -> bool:
     """The material differs only because the fixer was through with it when an earlier process was killed."""
     work = reviewed.fixing(job.step, now, findings.blocking(reviewing.merged(job.step.id, now)))
-    return reviewed.is_mended(work, world) or frame.kept(work, world) is not None
+    return reviewed.is_mended(work, world) or returned.kept(work, world) is not None
 
 
 def _verdict(step: Step, world: World, verdict: str, found: tuple[Finding, ...], rounds: int) -> Outcome:

@@ -1,0 +1,97 @@
+"""What an agent has returned: written down with its files as soon as it is there, and found again by a later process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from doflow import sections, sessions, watching
+from doflow.job import Job
+from doflow.light import dataclass
+from doflow.model import Outcome, Status
+from doflow.settle import marker
+from doflow.world import World
+
+if TYPE_CHECKING:
+    from doflow.contents import Change
+
+_LAST = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A result that is there already, the agent's last words, and what is wrong with it."""
+
+    entry: Mapping[str, Any]
+    outcome: Outcome
+    trouble: str
+
+    @property
+    def repairs(self) -> int:
+        return int(self.entry.get("repairs", 0))
+
+
+def kept(job: Job, world: World) -> Mapping[str, Any] | None:
+    """What an agent had returned before a crash, if all of it is still there, byte by byte."""
+    entry = world.book.returned.get(job.name)
+    if entry is None or entry.get("key") != job.key.key:
+        return None
+    files: Mapping[str, str] = entry.get("files", {})
+    return None if any(world.digest(path) != digest for path, digest in files.items()) else entry
+
+
+def outcome(entry: Mapping[str, Any]) -> Outcome:
+    """As the agent's end was, from what is written down of it."""
+    return Outcome(Status.DONE, text=_text(entry), model=entry.get("model", ""), marker=entry.get("marker", ""),
+                   agent=entry.get("agent", ""))  # fmt: skip
+
+
+def files(job: Job, world: World, mine: Sequence[Change]) -> dict[str, str]:
+    """What a job has made or changed: path → digest ('' = deleted). `mine`: what the fence saw of it."""
+    if job.watched:
+        return {change.path: world.digest(change.path) for change in mine if change.path != _tasks(job, world)} | {
+            path: world.digest(path) for path in (*job.makes, *_ticked(job, world))
+        }
+    return {path: world.digest(path) for path in job.makes}
+
+
+def write(
+    job: Job, world: World, made: Mapping[str, str], outcome: Outcome, attempt: int, repairs: int, work: str
+) -> None:
+    """`repairs`: how many led to it. `work`: the commit that holds the files as they were before the job."""
+    entry = world.ledger.add(
+        "returned",
+        job.paid,
+        **job.where,
+        key=job.key.key,
+        files=made,
+        log=watching.log_path(job, world, attempt),
+        model=outcome.model,
+        **sessions.plain(outcome),
+        agent=outcome.agent,
+        marker=marker(job, world, outcome.text) if job.step.routes else "",
+        **({"repairs": repairs} if repairs else {}),
+        **({"work": work} if work else {}),
+    )
+    world.book.returned[job.name] = entry
+
+
+def _tasks(job: Job, world: World) -> str:
+    """The task list that the agent ticks off; the statuses of a backlog are ours."""
+    path = world.phases(job.step) if job.phase and job.step.phases else ""
+    return "" if sections.is_backlog(path) else path
+
+
+def _ticked(job: Job, world: World) -> tuple[str, ...]:
+    path = _tasks(job, world)
+    return (path,) if path and world.digest(path) else ()
+
+
+def _text(entry: Mapping[str, Any]) -> str:
+    try:
+        with open(entry.get("log", ""), "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _LAST))
+            return stream.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
