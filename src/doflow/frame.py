@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from doflow import endings, judge, keys, patience, returned, sessions
+from doflow import endings, judge, keys, patience, process, returned, sessions
 from doflow.checks import registry as checks
 from doflow.job import Job
 from doflow.light import replace
@@ -55,6 +55,8 @@ def _resumed(job: Job, world: World, fence: Fence, produce: Produce, entry: Mapp
     trouble = problems(job, world, outcome)
     if not trouble:
         return outcome
+    if process.stopping():
+        return _interrupted(job, world)
     if not job.watched:
         left = fence.aside(job, dict.fromkeys(job.makes, ""))
         return endings.leftovers(endings.broken(job, world, trouble), left)
@@ -133,6 +135,8 @@ def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: i
         outcome = _accepted(job, world, fence, produce(job, world, attempt), attempt)
         trouble, session, turns = _trouble(job, world, outcome), sessions.left(outcome), 0
     while trouble:
+        if process.stopping():
+            return _interrupted(job, world)
         if not job.paid or turns >= job.step.repair:
             return endings.broken(job, world, trouble, outcome.denied)
         turns += 1
@@ -150,6 +154,11 @@ def _held(job: Job, world: World, fence: Fence, outcome: Outcome) -> Outcome:
     with world.guard:
         left = fence.back(job)
     return endings.leftovers(replace(outcome, held=returned.kept(job, world) is not None), left)
+
+
+def _interrupted(job: Job, world: World) -> Outcome:
+    """A check that was cut short says nothing: what is there is checked by the next command."""
+    return Outcome(Status.CANCELLED, "interrupted", held=returned.kept(job, world) is not None)
 
 
 def _trouble(job: Job, world: World, outcome: Outcome) -> str:

@@ -109,7 +109,8 @@ def test_a_phase_whose_repair_waits_for_its_quota_is_repaired_by_the_same_comman
     coded(project)
     project.settings("rate_limit: {wait: 1m}\n")
     project.commit("Settings")
-    project.agent(CODER.replace("stop(75)", 'say("RESUME-AT: 2020-01-01T00:00:00Z"); stop(75)'))
+    soon = 'say(time.strftime("RESUME-AT: %Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3))); stop(75)'
+    project.agent(CODER.replace("stop(75)", soon))
     touch(project, "limit")
 
     done = project.doit("work", "--goal=x")
@@ -187,3 +188,70 @@ def test_a_result_that_nobody_may_repair_is_put_aside_and_made_again(project):
     project.agent('put("code.py", "right\\n")')
     last = project.doit("work")
     assert (last.returncode, project.calls()) == (0, ["impl:1", "impl:1"]), last.stdout
+
+
+WRITTEN = """
+    flow: work
+    steps:
+      a: {{{what}, makes: a.md, check: {{run: [sh, {check}]}}, repair: {repair}}}
+"""
+BY_COMMAND = "kind: shell, run: 'echo a >> {outside}/calls.log; echo right > $DOFLOW_MAKES'"
+
+
+def written(project: Project, what: str, repair: int) -> Project:
+    check = project.outside / "check.sh"
+    check.write_text(CHECK.format(outside=project.outside, file="$DOFLOW_MAKES"))
+    project.flow("work", WRITTEN.format(what=what.format(outside=project.outside), check=check, repair=repair))
+    project.commit("Ground")
+    project.agent('make("right\\n" if role == "step" else "mended\\n")')
+    return project
+
+
+@pytest.mark.always
+@pytest.mark.parametrize(
+    ("number", "what", "repair"),
+    [
+        (signal.SIGINT, "prompt: Write it", 0),
+        (signal.SIGTERM, "prompt: Write it", 1),
+        (signal.SIGHUP, BY_COMMAND, 0),
+    ],
+)
+def test_a_result_whose_check_is_interrupted_is_checked_by_the_next_command(project, number, what, repair):
+    running = checking(written(project, what, repair), "work", "--goal=x")
+
+    said = stopped(project, number, running)
+
+    assert (running.returncode, project.state()["pauseReason"]) == (130, "interrupted"), said
+    assert "contract" not in said and "handed back" not in said and "quarantine" not in said
+    assert (project.run_dir() / "a.md").read_text() == "right\n"
+    again = project.doit("work")
+    assert (again.returncode, project.calls()) == (0, ["a"]), again.stdout + again.stderr
+    assert project.subjects()[-1] == "a: a.md"
+
+
+def test_a_check_that_is_interrupted_again_and_again_loses_nothing(project):
+    written(project, "prompt: Write it", 1)
+    for arguments in (("--goal=x",), (), ()):
+        (project.outside / "checking").unlink(missing_ok=True)
+        running = checking(project, "work", *arguments)
+        assert "contract" not in stopped(project, signal.SIGINT, running)
+        assert running.returncode == 130
+
+    again = project.doit("work")
+
+    assert (again.returncode, project.calls()) == (0, ["a"]), again.stdout + again.stderr
+
+
+@pytest.mark.always
+def test_a_repair_that_is_interrupted_is_handed_back_by_the_next_command(project):
+    coded(project)
+    touch(project, "half")
+    running = project.start("doit", "work", "--goal=x")
+    assert eventually(lambda: not (project.outside / "half").exists())
+
+    stopped(project, signal.SIGINT, running)
+
+    assert (running.returncode, project.read("code.py")) == (130, "wrong\n")
+    again = project.doit("work")
+    assert (again.returncode, project.calls()) == (0, ["impl:1", "impl:1 repair", "impl:1 repair"]), again.stdout
+    repaired(project)
