@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from doflow.guards.fence import Fence
 
 #: ends of a call that mean: not now
-_WAITING = frozenset({Status.RATE_LIMITED, Status.PAUSED, Status.CANCELLED})
+WAITING = frozenset({Status.RATE_LIMITED, Status.PAUSED, Status.CANCELLED, Status.AUTH})
 
 Produce = Callable[[Job, World, int], Outcome]
 
@@ -52,6 +52,8 @@ def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
 def _resumed(job: Job, world: World, fence: Fence, produce: Produce, entry: Mapping[str, Any]) -> Outcome:
     """The result is paid: it is checked and, if that is not enough, handed back; it is not made again."""
     outcome = returned.outcome(entry)
+    if entry.get("unfinished"):
+        return _attempts(job, world, fence, produce, Again(entry, outcome, ""))
     trouble = problems(job, world, outcome)
     if not trouble:
         return outcome
@@ -129,10 +131,10 @@ def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: in
 
 def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: int, again: Again | None) -> Outcome:
     """The agent's result, written down as soon as it is there, then held against the contract and handed back."""
-    if again:
+    if again and not again.unfinished:
         outcome, trouble, session, turns = again.outcome, again.trouble, sessions.told(again.entry), again.repairs
     else:
-        outcome = _accepted(job, world, fence, produce(job, world, attempt), attempt)
+        outcome = accepted(job, world, fence, produce(job, world, attempt), attempt)
         trouble, session, turns = _trouble(job, world, outcome), sessions.left(outcome), 0
     while trouble:
         if process.stopping():
@@ -142,14 +144,14 @@ def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: i
         turns += 1
         with world.guard:
             fence.keep(job)
-        outcome = _accepted(job, world, fence, _hand_back(job, world, attempt, trouble, session), attempt, turns)
-        if outcome.status in _WAITING:  # nobody mended it: what is paid is kept for later
-            return _held(job, world, fence, outcome)
+        outcome = accepted(job, world, fence, _hand_back(job, world, attempt, trouble, session), attempt, turns)
+        if outcome.status in WAITING:  # nobody mended it: what is paid is kept for later
+            return put_off(job, world, fence, outcome)
         trouble, session = _trouble(job, world, outcome), sessions.left(outcome)
     return outcome
 
 
-def _held(job: Job, world: World, fence: Fence, outcome: Outcome) -> Outcome:
+def put_off(job: Job, world: World, fence: Fence, outcome: Outcome) -> Outcome:
     """As it was returned; what a call has made of it since that did not come to its end is kept aside."""
     with world.guard:
         left = fence.back(job)
@@ -165,20 +167,24 @@ def _trouble(job: Job, world: World, outcome: Outcome) -> str:
     return problems(job, world, outcome) if outcome.ok else ""
 
 
-def _accepted(job: Job, world: World, fence: Fence, outcome: Outcome, attempt: int, repairs: int = 0) -> Outcome:
+def accepted(
+    job: Job, world: World, fence: Fence, outcome: Outcome, attempt: int, repairs: int = 0, unfinished: bool = False
+) -> Outcome:
     """Nothing outside of its scope was written: `returned`. From here on nothing is paid again."""
     if not outcome.ok:
         return outcome
     with world.guard:
         mine, strays = fence.look(job) if job.watched else ((), ())
         if strays:
-            return endings.strayed(job, world, strays, tuple(returned.files(job, world, mine)))
+            whose = replace(job, makes=()) if unfinished else job
+            return endings.strayed(whose, world, strays, tuple(returned.files(job, world, mine)))
         if job.phase and not mine:
             world.ledger.add("warning", **job.where, message=f"the agent of {job.name} is done and changed no file")
         made = returned.files(job, world, mine)
         if job.commits or made:
             work = fence.work(job) if job.watched else ""
-            returned.write(job, world, made, outcome, attempt, repairs, work)
+            about = {"repairs": repairs, "work": work, "unfinished": unfinished}
+            returned.write(job, world, made, outcome, attempt, **about)
     return outcome
 
 

@@ -130,10 +130,16 @@ def _step(step: Step, world: World, forgotten: bool) -> Line:
     if away(world):
         return Line(step.id, "step", step.id, author=author, reasons=() if record else (_NEW,))
     if step.id in world.book.returned and not world.run.fresh:
-        return Line(step.id, "step", step.id, reasons=("its agent has returned; what is left is to check and commit",))
+        return Line(step.id, "step", step.id, reasons=(_left(world.book.returned[step.id]),))
     verdict = judge.of_step(step, world)
     reasons = (*(("you told doit to forget it",) if forgotten else ()), *verdict.reasons)
     return _judged(Line(step.id, "step", step.id, "done", reasons, verdict.remarks, verdict.edited, author), world)
+
+
+def _left(entry: Mapping[str, Any]) -> str:
+    if entry.get("unfinished"):
+        return "an agent has mended some of it; what is left is to run its command"
+    return "its agent has returned; what is left is to check and commit"
 
 
 def _items(step: Step, world: World, gone: frozenset[str]) -> list[Line]:

@@ -28,16 +28,26 @@ class Again:
     trouble: str
 
     @property
+    def unfinished(self) -> bool:
+        return bool(self.entry.get("unfinished"))
+
+    @property
     def repairs(self) -> int:
         return int(self.entry.get("repairs", 0))
 
 
 def kept(job: Job, world: World) -> Mapping[str, Any] | None:
-    """What an agent had returned before a crash, if all of it is still there, byte by byte."""
+    """What an agent had returned before a crash, if all of it is still there, byte by byte. Of what it has mended so far
+    for a command: as much as is still there, for the command is run again, whatever else has changed."""
     entry = world.book.returned.get(job.name)
-    if entry is None or entry.get("key") != job.key.key:
+    if entry is None:
         return None
     files: Mapping[str, str] = entry.get("files", {})
+    if entry.get("unfinished"):
+        there = {path: digest for path, digest in files.items() if world.digest(path) == digest}
+        return {**entry, "files": there} if there else None
+    if entry.get("key") != job.key.key:
+        return None
     return None if any(world.digest(path) != digest for path, digest in files.items()) else entry
 
 
@@ -56,10 +66,9 @@ def files(job: Job, world: World, mine: Sequence[Change]) -> dict[str, str]:
     return {path: world.digest(path) for path in job.makes}
 
 
-def write(
-    job: Job, world: World, made: Mapping[str, str], outcome: Outcome, attempt: int, repairs: int, work: str
-) -> None:
-    """`repairs`: how many led to it. `work`: the commit that holds the files as they were before the job."""
+def write(job: Job, world: World, made: Mapping[str, str], outcome: Outcome, attempt: int, **more: Any) -> None:
+    """More, where there is any: `repairs`: how many led to it. `work`: the commit that holds the files as they were before
+    the job. `unfinished`: it is a command's to say whether that was enough."""
     entry = world.ledger.add(
         "returned",
         job.paid,
@@ -71,8 +80,7 @@ def write(
         **sessions.plain(outcome),
         agent=outcome.agent,
         marker=marker(job, world, outcome.text) if job.step.routes else "",
-        **({"repairs": repairs} if repairs else {}),
-        **({"work": work} if work else {}),
+        **{name: value for name, value in more.items() if value},
     )
     world.book.returned[job.name] = entry
 

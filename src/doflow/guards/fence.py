@@ -110,7 +110,7 @@ class Fence:
         assert self._base is not None
         began, self._base = self._base, earlier.put(self._base, self._kept, frozenset())
         try:
-            return self.undo(job, f"left by a repair of {job.name} that did not come to its end")
+            return self.undo(job, f"left by {job.name}, which was interrupted")
         finally:
             self._base = began
 

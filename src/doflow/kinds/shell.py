@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from doflow import frame, keys, process, watching
+from doflow import frame, keys, process, returned, watching
 from doflow.job import Job
 from doflow.model import Command, Outcome, Status, Step
 from doflow.world import World
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 
 def run(step: Step, world: World, fence: Fence) -> Outcome:
+    def produce(job: Job, world: World, attempt: int) -> Outcome:
+        return _mend(job, world, fence, attempt) if job.step.repair else _run(job, world, attempt)
+
     return frame.perform(job(step, world), world, fence, produce)
 
 
@@ -24,24 +27,44 @@ def job(step: Step, world: World) -> Job:
     return Job(step, world.key(step), makes, writes)
 
 
-def produce(job: Job, world: World, attempt: int) -> Outcome:
-    outcome = _run(job, world, attempt)
+def _mend(job: Job, world: World, fence: Fence, attempt: int) -> Outcome:
+    """The command, and an agent after each time that it fails. What an agent has mended is the step's from then on: an
+    interruption leaves it there, and the next command goes on with it."""
+    entry = returned.kept(job, world) or {}
+    turns = int(entry.get("repairs", 0))
     session: Session | None = None
-    for turn in range(1, job.step.repair + 1):
-        if outcome.ok or outcome.status is Status.CANCELLED:
-            break
-        world.ledger.add(
-            "warning", **job.where, message=f"{outcome.reason}; handed to an agent ({turn} of {job.step.repair})"
-        )
+    if turns:
+        from doflow import sessions
 
-        from doflow import calling, sessions
-
-        mended = calling.call(job, world, turn, role="repair", trouble=outcome.text, session=session)
+        session = sessions.told(entry)
+        with world.guard:
+            fence.keep(job)
+    outcome = _run(job, world, attempt + turns)
+    while not outcome.ok and outcome.status is not Status.CANCELLED and turns < job.step.repair:
+        turns += 1
+        mended = _handed(job, world, fence, outcome, turns, session)
         if not mended.ok:
-            return mended
+            return frame.put_off(job, world, fence, mended) if mended.status in frame.WAITING else mended
+
+        from doflow import sessions
+
         session = sessions.left(mended)
-        outcome = _run(job, world, attempt + turn)
-    return outcome
+        outcome = _run(job, world, attempt + turns)
+    return frame.put_off(job, world, fence, outcome) if outcome.status is Status.CANCELLED else outcome
+
+
+def _handed(job: Job, world: World, fence: Fence, failed: Outcome, turn: int, session: Session | None) -> Outcome:
+    message = f"{failed.reason}; handed to an agent ({turn} of {job.step.repair})"
+    world.ledger.add("warning", **job.where, message=message)
+
+    from doflow import calling
+
+    mended = calling.call(job, world, turn, role="repair", trouble=failed.text, session=session)
+    mended = frame.accepted(job, world, fence, mended, turn, turn, unfinished=True)
+    if mended.ok:
+        with world.guard:
+            fence.keep(job)
+    return mended
 
 
 def _run(job: Job, world: World, attempt: int) -> Outcome:
