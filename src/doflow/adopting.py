@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from doflow import judge, keys, ledger, sections
+from doflow import judge, keys, ledger
 from doflow.errors import UsageError
 from doflow.light import replace
 from doflow.lock import Artifact, Record
 from doflow.model import Step
-from doflow.settle import commit_lock, of_phases
+from doflow.settle import commit_lock, of_phases, written
 from doflow.world import World
 
 
@@ -52,17 +52,34 @@ def notice(world: World, step: Step, paths: tuple[str, ...]) -> None:
     artifacts = {path: Artifact(world.digest(path), "person", step.id) for path in paths}
     record = world.book.steps.get(step.id)
     if step.routes and record is not None:  # a marker changed by hand leads elsewhere
-        world.put(step.id, replace(record, marker=_marker(step, world)), artifacts)
+        world.put(step.id, _routed(step, record, world), artifacts)
     world.book.artifacts.update(artifacts)
     names = ", ".join(paths)
     world.ledger.add("adopted", step=step.id, files=list(paths), message=f"{names} was edited by hand and is kept")
     commit_lock(world, f"Keep the edit of {names} by hand", paths, step.id)
 
 
+def foresee(world: World) -> None:
+    """For looking: routing steps lead where their artifacts lead now, as the next start would notice. Writes nothing."""
+    for step in world.flow.steps if not world.frozen else ():
+        record = world.book.steps.get(step.id)
+        if step.routes and record is not None:
+            verdict = judge.of_step(step, world)
+            if verdict.fresh and unknown(world, verdict.edited):
+                world.put(step.id, _routed(step, record, world), {})
+
+
+def _routed(step: Step, record: Record, world: World) -> Record:
+    """The record of a routing step whose artifact was edited; one that only its agent said is no part of the artifact."""
+    found = _marker(step, world)
+    return replace(record, marker=found, by={**record.by, "marker": "artifact"} if written(step, world) else record.by)
+
+
 def _record(step: Step, world: World) -> Record:
     key: keys.Key = world.key(step)
     made = {path: world.digest(path) for said in step.makes if (path := world.path(said))}
     by = {**judge.described(step, world), "agent": "person"}
+    by |= {"marker": "artifact"} if written(step, world) else {}
     return Record(key.key, key.parts, key.reads, made, _marker(step, world), by, ledger.now())
 
 
@@ -70,11 +87,9 @@ def _marker(step: Step, world: World) -> str:
     """Where a routing step leads: as its artifact says, else as its agent said. A review passes with what is open."""
     if step.kind == "review":
         return "CONDITIONAL adopted"
-    wanted = tuple(route.when for route in step.routes)
-    texts = (world.place.text(world.path(said)) or "" for said in step.makes)
-    found = next((said for text in texts if (said := sections.marker(text, wanted))), "") if wanted else ""
     held = world.book.steps.get(step.id)
-    return found or (held.marker if held and held.marker in wanted else "")
+    said = held.marker if held and held.by.get("marker") != "artifact" else ""  # what stood there and is gone is gone
+    return written(step, world) or (said if any(route.when == said for route in step.routes) else "")
 
 
 def _phases(step: Step, world: World) -> None:

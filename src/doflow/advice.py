@@ -129,5 +129,8 @@ def _asked(line: Line, world: World) -> Advice:
         return Advice(f"{line.step} asks:{asked}", f"{decide(world, 'answer')}   then: {go}")
     found = world.flow.step(line.step)
     rule = plan.rule(found, world.book.markers.get(line.step, "")) if found else None
-    again = ",".join(rule.again) if rule else ""
+    if rule is None:
+        words = f"put one of them on a line of its own, then: {go}   or   {go} --force={line.step}"
+        return Advice(line.reasons[0], words)
+    again = ",".join(rule.again)
     return Advice(line.reasons[0], f"{go} --force={again or line.step}   asks again")

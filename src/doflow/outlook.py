@@ -204,7 +204,8 @@ def _question(node: Node, name: str, step: Step, world: World) -> Line | None:
     marker = world.book.markers.get(step.id, "")
     rule = plan.rule(step, marker)
     if rule is None:
-        return None
+        lost = gate.unmarked(step, world)
+        return Line(name, "route", step.id, "asks", (lost,)) if lost and not world.frozen else None
     if rule.pause:
         return Line(name, "route", step.id, "asks", (f"{marker}: {rule.pause}",))
     return Line(name, "route", step.id, author=marker)

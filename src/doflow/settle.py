@@ -8,7 +8,7 @@ from doflow import judge, keys, ledger, lock, sections, watching
 from doflow.errors import WorldError
 from doflow.job import Job
 from doflow.lock import Artifact, Record
-from doflow.model import Outcome, Status
+from doflow.model import Outcome, Status, Step
 from doflow.repo import look
 from doflow.world import World
 
@@ -71,12 +71,14 @@ def complete_group(world: World, name: str) -> None:
 
 def marker(job: Job, world: World, text: str) -> str:
     """The marker line of a routing step: in its artifact first, then in the agent's last words."""
-    wanted = tuple(route.when for route in job.step.routes)
-    for said in (*(world.place.text(path) or "" for path in job.makes), text):
-        found = sections.marker(said, wanted)
-        if found:
-            return found
-    return ""
+    return written(job.step, world) or sections.marker(text, tuple(route.when for route in job.step.routes))
+
+
+def written(step: Step, world: World) -> str:
+    """The marker that stands in the artifacts of a routing step now; '' = none."""
+    wanted = tuple(route.when for route in step.routes)
+    texts = (world.place.text(world.path(said)) or "" for said in step.makes)
+    return next((found for text in texts if (found := sections.marker(text, wanted))), "")
 
 
 def _routed(job: Job, world: World, outcome: Outcome) -> str:
@@ -107,6 +109,8 @@ def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str,
         by["usd"] = f"{spent.usd:.4f}"
     elif outcome.usage and outcome.usage.usd is not None:
         by["usd"] = f"{outcome.usage.usd:.4f}"
+    if job.step.routes and written(job.step, world):
+        by["marker"] = "artifact"
     record = Record(
         job.key.key, _one(job.key.parts), _one(reads), _one(made), outcome.marker or _routed(job, world, outcome),
         _one(by), ledger.now(),

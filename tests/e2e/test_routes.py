@@ -224,3 +224,58 @@ def test_what_only_a_second_router_names_keeps_its_order(project, jobs):
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert project.read("order.txt").split() == ["slow", "quick", "end"]
+
+
+def decided(project: Project, marker: str) -> None:
+    """A run whose routing step has written its marker into its artifact, done as far as that leads."""
+    project.agent(f"usual(); make('# Scale\\n\\n{marker}\\n') if step == 'scale' else None")
+    project.doit("work")
+
+
+def edits(project: Project, line: str) -> None:
+    (project.run_dir() / "scale.md").write_text(f"# Scale\n\n{line}\n")
+    project.forget_calls()
+
+
+@pytest.mark.always
+def test_a_marker_that_you_changed_is_foreseen_by_plan_and_why(work):
+    decided(work, "SCALE: SMALL")
+    edits(work, "SCALE: MEDIUM")
+
+    plan, why = work.doflow("plan"), work.doflow("why", "build")
+    route, quick = work.doflow("why", "scale.route"), work.doflow("why", "quick")
+
+    assert "2 to run" in plan.stdout and "nothing to run" not in plan.stdout, plan.stdout
+    assert "it has not been done yet" in why.stdout, why.stdout
+    assert "its marker is `SCALE: MEDIUM`" in route.stdout and "no route of this run leads" in quick.stdout
+    assert work.git("status", "--porcelain").split() == ["M", f"specs/{work.runs()[0]}/scale.md"], (
+        "looking writes nothing"
+    )
+    assert ran(work) == ["plan", "build"]
+
+
+@pytest.mark.parametrize("before", ["SCALE: SMALL", "SCALE: UNKNOWN"])
+def test_a_marker_that_you_changed_into_none_of_them_fails_and_never_falls_back(work, before):
+    decided(work, before)
+    edits(work, "SCALE: XXX")
+
+    plan, why, done = work.doflow("plan"), work.doflow("why", "scale.route"), work.doit("work")
+
+    for told in (plan.stdout, why.stdout, done.stdout):
+        assert "scale.md, as you edited it, holds none of the markers `SCALE: SMALL`" in told, told
+        assert "Nobody knows" not in told.replace("`SCALE: UNKNOWN`: pause: Nobody knows", "")
+    assert (done.returncode, work.calls(), work.state()["status"]) == (1, [], "failed")
+    assert "on a line of its own" in done.stdout and "--force=scale" in done.stdout
+    status = work.doflow("status", "1")
+    assert "none of the markers" in status.stdout, status.stdout
+    edits(work, "SCALE: SMALL")
+    assert ran(work) == ([] if before == "SCALE: SMALL" else ["quick"])
+
+
+def test_an_edit_beside_a_marker_that_the_agent_only_said_leaves_it_as_it_was(work):
+    answers(work, "SCALE: SMALL")
+    ran(work)
+    edits(work, "Rather small.")
+
+    assert ran(work) == []
+    assert "its marker is `SCALE: SMALL`" in work.doflow("why", "scale.route").stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from doflow import intake, meant, outlook, project, prospect, runs, tasks
+from doflow import adopting, intake, meant, outlook, project, prospect, runs, tasks
 from doflow import plan as plans
 from doflow.commands import say, say_json, table, warn
 from doflow.desk import Desk
@@ -46,6 +46,7 @@ def plan(args: Namespace) -> int:
     world = work.world
     if args.prompt:
         return _prompt(work, args.prompt, args.json)
+    adopting.foresee(world)
     lines = outlook.of(world)
     stops = _stops(desk, world)
     ahead = Prospect(world)

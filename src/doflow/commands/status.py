@@ -95,10 +95,11 @@ def _projected(root: Path, run: Run) -> dict[str, Any]:
 
 
 def _looked(root: Path, run: Run, state: dict[str, Any], working: Any) -> tuple[dict[str, Any], str, str]:
-    from doflow import advice, outlook
+    from doflow import adopting, advice, outlook
     from doflow.desk import Desk
 
     world = Desk(root).work(run).world
+    adopting.foresee(world)
     lines = outlook.of(world, bool(working))
     state = state or _derived(world, lines)
     state = _alive(_ended(state, lines), working)
@@ -162,12 +163,13 @@ def _who(working: Mapping[str, Any]) -> str:
 
 
 def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool) -> int:
-    from doflow import advice, outlook
+    from doflow import adopting, advice, outlook
     from doflow.desk import Desk
 
     desk = Desk(root)
     run = desk.run(name)
     world = desk.work(run).world
+    adopting.foresee(world)
     lines = outlook.of(world, working is not None)
     state = _alive(_ended(_projected(root, run) or _derived(world, lines), lines), working)
     commits = outlook.commits(world)

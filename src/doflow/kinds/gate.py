@@ -78,9 +78,7 @@ def route(step: Step, world: World) -> tuple[Outcome, str]:
     marker = record.marker if record else ""
     rule = plan.rule(step, marker)
     if rule is None:
-        wanted = ", ".join(f"`{found.when}`" for found in step.routes)
-        hint = f"doflow logs {step.id}; then: {world.again} --force={step.id}"
-        return Outcome(Status.FAILED, f"{step.id} gave none of the markers {wanted}", hint), ""
+        return _unmarked(step, world), ""
     if rule.variant:
         world.book.variant = rule.variant
     if rule.pause:
@@ -88,3 +86,27 @@ def route(step: Step, world: World) -> tuple[Outcome, str]:
         world.ledger.add("paused", step=step.id, message=rule.pause, hint=hint, marker=marker)
         return Outcome(Status.PAUSED, f"{marker}: {rule.pause}", hint), marker
     return Outcome(Status.DONE), marker
+
+
+def unmarked(step: Step, world: World) -> str:
+    """In words: a person's edit took the marker out of the artifact of a routing step; '' = it did not."""
+    record = world.book.steps.get(step.id)
+    if record is None or record.by.get("marker") != "artifact" or plan.rule(step, record.marker):
+        return ""
+    names = ", ".join(world.path(said) for said in step.makes)
+    return f"{names}, as you edited it, holds none of the markers {_wanted(step)}"
+
+
+def _unmarked(step: Step, world: World) -> Outcome:
+    """No rule matches: a failure, never a way on."""
+    edited = unmarked(step, world)
+    if not edited:
+        hint = f"doflow logs {step.id}; then: {world.again} --force={step.id}"
+        return Outcome(Status.FAILED, f"{step.id} gave none of the markers {_wanted(step)}", hint)
+    hint = f"put one of them on a line of its own, then: {world.again}   or   {world.again} --force={step.id}"
+    world.ledger.add("error", step=step.id, message=edited, hint=hint)
+    return Outcome(Status.FAILED, edited, hint)
+
+
+def _wanted(step: Step) -> str:
+    return ", ".join(f"`{route.when}`" for route in step.routes)
