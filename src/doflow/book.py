@@ -40,6 +40,7 @@ class Book:
     sessions: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     calls: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     spent: dict[str, Spent] = field(default_factory=dict)
+    limited: bool = False
     last: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -58,6 +59,11 @@ class Book:
         """A call has ended: what it used is on the account of its step."""
         self.calls.pop(entry["log"], None)
         self.spent.setdefault(entry["step"].partition(":")[0], Spent()).add(entry, now)
+
+    def accept(self) -> None:
+        """A person has set a limit, knowing that some calls so far did not tell what they used: they stop nothing."""
+        for spent in self.spent.values():
+            spent.silent, spent.unpriced = 0, []
 
 
 def open_(run: Run, held: Lock | None, events: Path) -> Book:
@@ -95,6 +101,8 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
         book.calls[entry["log"]] = entry
     elif event == "call_ended":
         book.count(entry, now=False)
+    elif event == "warning" and entry.get("accepted"):
+        book.accept()
     elif event == "retry":
         book.retries.append({key: entry[key] for key in ("step", "attempt", "reason", "at") if key in entry})
     elif event == "error" and entry.get("kept"):

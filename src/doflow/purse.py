@@ -12,6 +12,8 @@ from doflow.light import replace
 from doflow.model import Ask, Outcome, Profile, Result
 from doflow.world import World
 
+_NOT_STARTED = (126, 127)
+
 
 def begins(ask: Ask, job: Job, world: World, log: str) -> None:
     """Before a call: if doflow is killed under it, the next start finds in its log what it used."""
@@ -25,7 +27,8 @@ def begins(ask: Ask, job: Job, world: World, log: str) -> None:
 def ended(ask: Ask, world: World, result: Result, outcome: Outcome, log: str) -> Outcome:
     """After a call, however it ended. Gives the outcome with its price."""
     entry = world.book.calls[os.path.relpath(log, world.root)]
-    usd = _written(entry, world, ask.profile, outcome, result.elapsed)
+    free = outcome.usage is None and (outcome.gone or result.code in _NOT_STARTED)
+    usd = _written({**entry, "free": True} if free else entry, world, ask.profile, outcome, result.elapsed)
     if outcome.usage is not None and outcome.usage.usd is None and usd is not None:
         return replace(outcome, usage=replace(outcome.usage, usd=usd))
     return outcome

@@ -5,30 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from doflow.light import dataclass
+from doflow.light import dataclass, field
 from doflow.model import Profile, Settings, Usage
 
 MILLION = 1_000_000
+#: calls that ended so have used nothing, or next to nothing
+_NOTHING = frozenset({"rate_limited", "auth"})
+_AGAIN = frozenset({"failed", "paused"})
 
 
 @dataclass(slots=True)
 class Spent:
-    """A sum. `silent`: calls that ended well and did not tell their tokens; `unpriced`: … whose price nobody knows."""
+    """A sum. `silent`: calls that did not tell what they used; `unpriced`: those that did, at a price nobody knew."""
 
     usd: float = 0.0
     tokens: int = 0
     calls: int = 0
     silent: int = 0
-    unpriced: int = 0
+    unpriced: list[Mapping[str, Any]] = field(default_factory=list)
 
     def add(self, entry: Mapping[str, Any], now: bool = True) -> None:
-        """One `call_ended` entry of the ledger; not `now` = of an earlier process, whose settings may have been others."""
-        usd, told, well = entry.get("usd"), "in" in entry, now and entry.get("status") == "done"
+        """One `call_ended` entry of the ledger; not `now` = of an earlier process. A failure may be tried again at once,
+        as often as `retry` says; not by command after command."""
+        usd, told, status = entry.get("usd"), "in" in entry, entry.get("status")
+        counts = status not in _NOTHING and not entry.get("free") and not (now and status in _AGAIN)
         self.usd += usd or 0.0
         self.tokens += entry.get("in", 0) + entry.get("out", 0)
         self.calls += 1
-        self.silent += well and not told
-        self.unpriced += well and usd is None
+        if counts and not told:
+            self.silent += 1
+        elif counts and usd is None:
+            self.unpriced.append(entry)
 
 
 def total(sums: Iterable[Spent]) -> Spent:
@@ -39,6 +46,20 @@ def total(sums: Iterable[Spent]) -> Spent:
         found.calls += one.calls
         found.silent += one.silent
         found.unpriced += one.unpriced
+    return found
+
+
+def priced(spent: Spent, settings: Settings) -> Spent:
+    """The same sum by the tables as they are now: somebody may have added a price since."""
+    if not spent.unpriced:
+        return spent
+    found = total((spent,))
+    found.unpriced = []
+    for entry in spent.unpriced:
+        used = Usage(entry["in"], entry["out"], entry.get("cached", 0))
+        usd = price(used, settings.profile(entry.get("agent", "")), entry.get("model", ""), settings)
+        found.usd += usd or 0.0
+        found.unpriced += [entry] if usd is None else []
     return found
 
 

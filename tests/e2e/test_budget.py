@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.e2e.test_cost import TELLS
-from tests.support.project import Project
+from tests.support.project import Project, eventually
+
+from doflow import tally
+from doflow.model import Settings
 
 FLOW = """
     flow: work
@@ -186,3 +189,81 @@ def test_a_review_that_nobody_could_finish_is_a_pause_and_no_pass(work):
     assert done.returncode == 2 and "build" not in work.calls() and "is used up" in done.stdout
     assert work.doit("work", "--budget=9").returncode == 0
     assert sorted(line for line in work.calls() if "persona" in line) == ["check persona ann", "check persona bob"]
+
+
+@pytest.mark.always
+@pytest.mark.parametrize("limit", ["usd: 5", "tokens: 5000"])
+def test_what_calls_did_not_tell_stops_every_command_until_a_limit_is_named(work, limit):
+    work.settings(f"budget: {{{limit}}}\n", agent=PRICED)
+    work.agent("usual()")
+    said = "--budget=5" if "usd" in limit else "--budget=5000tokens"
+    work.doit("work", "--goal=x")
+
+    again = work.doit("work")
+
+    assert (again.returncode, work.calls()) == (2, ["one"]), "typing the command again lifts nothing"
+    assert "1 call did not tell what was used" in again.stdout and f"doit work {said}" in again.stdout
+    more = work.doit("work", said)
+    assert (more.returncode, work.calls()) == (2, ["one", "two"]), more.stdout
+    assert f"1 call did not tell what was used; {said} goes on" in more.stdout
+    assert (work.doit("work").returncode, work.calls()) == (2, ["one", "two"]), "the one since then is not accepted"
+    work.agent(TELLS + "uses(100, 10, 0, 0.30); work()")
+    last = work.doit("work", said)
+    assert (last.returncode, work.calls()) == (0, ["one", "two", "three"]), last.stdout
+
+
+def test_once_accepted_it_stops_no_later_command(work):
+    work.settings("budget: {usd: 0.5}\n", agent=PRICED)
+    work.agent(TELLS + "uses(100, 10, 0, 0.30) if step != 'one' else None; work()")
+    work.doit("work", "--goal=x")
+    assert work.doit("work", "--budget=0.2").returncode == 2
+
+    done = work.doit("work")
+
+    assert (done.returncode, work.calls()) == (0, ["one", "two", "three"]), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("ends", "calls", "code", "then"),
+    [("time.sleep(30)", 1, 2, 2), ("stop(1)", 2, 1, 2), ("stop(75)", 1, 3, 0)],
+    ids=["timed out", "failed", "rate limited"],
+)
+def test_a_call_that_ended_badly_and_told_nothing_stops_the_next_command(work, ends, calls, code, then):
+    """A failure is tried again once, as `retry` says; whoever met a rate limit has used nothing."""
+    head = "defaults: {retry: {attempts: 1, backoff: 0s}, timeout: {max: 1s}}"
+    work.flow("work", FLOW.replace("defaults: {retry: {attempts: 0}}", head))
+    work.settings("budget: {usd: 5}\n", agent=PRICED)
+    work.agent(ends)
+    first = work.doit("work", "--goal=x")
+    assert (first.returncode, len(work.calls())) == (code, calls), first.stdout
+    work.agent(TELLS + "uses(100, 10, 0, 0.30); work()")
+
+    done = work.doit("work")
+
+    assert (done.returncode, len(work.calls())) == (then, calls + (0 if then else 3)), done.stdout
+
+
+def test_a_call_that_was_killed_with_doflow_stops_the_next_one(work):
+    work.settings("budget: {usd: 5}\n", agent=PRICED)
+    work.agent("time.sleep(30)")
+    running = work.start("doit", "work", "--goal=x")
+    assert eventually(lambda: work.calls() == ["one"])
+    running.kill()
+    running.communicate(timeout=20)
+    work.agent(TELLS + "uses(100, 10, 0, 0.30); work()")
+
+    done = work.doit("work")
+
+    assert (done.returncode, work.calls()) == (2, ["one"]), done.stdout + done.stderr
+    assert work.doit("work", "--budget=5").returncode == 0
+
+
+def test_a_price_that_is_added_later_counts_for_the_calls_before_it():
+    spent = tally.Spent()
+    for model in ("known", "odd"):
+        spent.add({"status": "done", "in": 1_000_000, "out": 0, "usd": None, "agent": "a", "model": model}, now=False)
+
+    priced = tally.priced(spent, Settings(prices={"known": {"in": 2.0}}))
+
+    assert (priced.usd, [entry["model"] for entry in priced.unpriced]) == (2.0, ["odd"])
+    assert (spent.usd, len(spent.unpriced), priced.tokens, priced.calls) == (0.0, 2, 2_000_000, 2)

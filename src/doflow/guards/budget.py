@@ -24,11 +24,26 @@ Limit = tuple[str, Budget, Spent]
 
 def reached(step: Step, world: World) -> Outcome | None:
     """Why no agent may be called for this step any more; None = go on."""
+    if world.options.budget and not world.book.limited:
+        _accept(world)
     for whose, limit, spent in _limits(step, world):
-        trouble = _over(limit, spent) or _unknown(limit, spent)
-        if trouble:
-            return _stop(f"{whose} {trouble}", _next(whose, limit, step, world), world)
+        full, unknown = _over(limit, spent), _unknown(limit, spent)
+        if full or unknown:
+            hint = _next(whose, limit, step, world) if full else _anyway(limit, world)
+            return _stop(f"{whose} {full or unknown}", hint, world)
     return None
+
+
+def _accept(world: World) -> None:
+    """The first call of a command that names a limit: what earlier commands left unknown stops it no more."""
+    with world.guard:
+        world.book.limited = True
+        spent = tally.priced(tally.total(world.book.spent.values()), world.settings)
+        many = spent.silent + len(spent.unpriced)
+        if many:
+            words = f"{_calls(many)} did not tell what was used; --budget={world.options.budget} goes on without counting that"
+            world.ledger.add("warning", message=words, accepted=many)
+            world.book.accept()
 
 
 def given(ask: Ask, step: Step, world: World) -> Ask:
@@ -70,9 +85,9 @@ def _limits(step: Step, world: World) -> Iterator[Limit]:
         whole, own = limits.budget(said), _FREE
     if own != _FREE:
         group = step.id.partition(":")[0]
-        yield f"the budget of step {group}", own, world.book.spent.get(group) or Spent()
+        yield f"the budget of step {group}", own, tally.priced(world.book.spent.get(group) or Spent(), world.settings)
     if whole != _FREE:
-        yield "the budget of this run", whole, tally.total(world.book.spent.values())
+        yield "the budget of this run", whole, tally.priced(tally.total(world.book.spent.values()), world.settings)
 
 
 def _over(limit: Budget, spent: Spent) -> str:
@@ -89,11 +104,11 @@ def _over(limit: Budget, spent: Spent) -> str:
 
 
 def _unknown(limit: Budget, spent: Spent) -> str:
-    """A call that ended well and did not say what it used: the next one could be the thousandth above the limit."""
-    if limit.tokens is not None and spent.silent:
-        return f"cannot be kept: {_calls(spent.silent)} did not tell the tokens that were used"
+    """A call that did not say what it used: the next one could be the thousandth above the limit."""
+    if limit != _FREE and spent.silent:
+        return f"cannot be kept: {_calls(spent.silent)} did not tell what was used"
     if limit.usd is not None and spent.unpriced:
-        return f"cannot be kept: {_calls(spent.unpriced)} told no price, and no table in doflow.yaml has one"
+        return f"cannot be kept: {_calls(len(spent.unpriced))} told tokens but no price, and no table in doflow.yaml has one"
     return ""
 
 
@@ -104,6 +119,14 @@ def _calls(many: int) -> str:
 def _stop(reason: str, hint: str, world: World) -> Outcome:
     status = Status.FAILED if world.settings.budget_on_exceed == "fail" else Status.PAUSED
     return Outcome(status, reason, hint)
+
+
+def _anyway(limit: Budget, world: World) -> str:
+    """The command that takes what is unknown as it is, under the same limit."""
+    same = f"{limit.usd:g}" if limit.usd is not None else f"{limit.tokens}tokens"
+    agent = f" --agent={world.options.agent}" if world.options.agent else ""
+    told = "doflow cost shows which; a program of yours tells it by a line `USAGE: {…}`, a price stands in doflow.yaml"
+    return f"{told}; to go on without counting it: doit {world.flow.name}{agent} --budget={same}"
 
 
 def _next(whose: str, limit: Budget, step: Step, world: World) -> str:
