@@ -41,6 +41,8 @@ class Book:
     calls: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     spent: dict[str, Spent] = field(default_factory=dict)
     limited: bool = False
+    tries: dict[str, int] = field(default_factory=dict)
+    logged: dict[str, int] = field(default_factory=dict)
     last: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -86,6 +88,7 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
         name = f"{name}:{entry['phase']}"
     if event in ("step_starting", "phase_starting"):
         book.begun[name] = entry
+        book.tries[name] = book.tries.get(name, 0) + 1
         if not entry.get("again"):
             book.returned.pop(name, None)
     elif event == "returned":

@@ -33,10 +33,34 @@ def timeout_of(job: Job, world: World) -> Timeout:
     return base
 
 
-def log_path(job: Job, world: World, attempt: int, role: str = "step") -> str:
+def log_path(job: Job, world: World, attempt: int, role: str = "step", part: str = "") -> str:
+    """Where what is said goes; attempts are numbered on from those of earlier commands. `part`: whose, within the job."""
     extra = "" if role == "step" else f".{role}"
-    name = job.name.replace(":", ".").replace("/", ".")
-    return f"{world.logs}/{name}.{attempt}{extra}.log"
+    name = f"{job.name}:{part}" if part else job.name
+    stem = name.replace(":", ".").replace("/", ".")
+    before = world.book.tries.get(job.name)
+    if before:
+        attempt += _earlier(stem, world, 0 if part else before)
+    return f"{world.logs}/{stem}.{attempt}{extra}.log"
+
+
+def repair_path(job: Job, world: World, attempt: int) -> str:
+    """Each repair has a log of its own, several in one attempt, too."""
+    while os.path.lexists(path := log_path(job, world, attempt, "repair")):
+        attempt += 1
+    return path
+
+
+def _earlier(stem: str, world: World, begun: int) -> int:
+    """How many attempts earlier commands have made, by ledger and folder; looked up once."""
+    found = world.book.logged.get(stem)
+    if found is None:
+        numbers = [begun]
+        with suppress(OSError):
+            names = (name for name in os.listdir(world.logs) if name.startswith(f"{stem}."))
+            numbers += [int(part) for name in names if (part := name[len(stem) + 1 :].partition(".")[0]).isdecimal()]
+        found = world.book.logged[stem] = max(numbers)
+    return found
 
 
 def begin_log(log: str, world: World) -> None:

@@ -688,6 +688,14 @@ def test_show_of_a_flow_that_is_not_there(project: Project):
 # logs
 
 
+LOGGED = """
+    flow: work
+    defaults: {retry: {attempts: 1, backoff: 0s}}
+    steps:
+      a: {prompt: Write., makes: a.md}
+"""
+
+
 def test_logs_lists_and_prints_what_was_said(done: Project):
     listed = looked(done, "logs")["logs"]
     assert {row["step"] for row in listed} == {"specify", "plan", "tasks", "implement:1", "implement:2"}
@@ -705,6 +713,61 @@ def test_logs_of_one_attempt_and_of_the_complaints(project: Project):
     assert project.doflow("logs", "specify", "--err").stdout == "oh\n"
     told = project.doflow("logs", "specify", "--attempt", "9")
     assert (told.returncode, "has no log of specify, attempt 9" in told.stderr) == (1, True)
+
+
+def test_the_logs_of_an_earlier_command_stay_and_attempts_are_numbered_on(project: Project):
+    project.flow("work", LOGGED)
+    project.commit("A flow")
+    project.agent("say(f'call {len(before)}'); stop(1)")
+    for _ in range(2):
+        assert project.doit("work", "--goal=x").returncode == 1
+
+    said = [project.doflow("logs", "a", "--attempt", str(number)).stdout for number in (1, 2, 3, 4)]
+    missing = project.doflow("logs", "a", "--attempt", "5")
+
+    assert said == [f"call {number}\n" for number in range(4)]
+    told = [entry["log"] for entry in project.events() if entry["event"] == "call_ended"]
+    assert [project.read(path) for path in told] == said, "the ledger names each call's own log"
+    assert (missing.returncode, "its attempts: 1, 2, 3, 4" in missing.stderr) == (1, True), missing.stderr
+    assert project.doflow("logs", "a").stdout == "call 3\n"
+
+
+def test_each_repair_has_a_log_of_its_own(project: Project):
+    project.flow("work", LOGGED.replace("makes: a.md", "makes: a.md, check: {headings: [Good]}, repair: 2"))
+    project.commit("A flow")
+    project.agent("make('# Bad\\n'); say(f'call {len(before)}')")
+    for _ in range(2):
+        assert project.doit("work", "--goal=x").returncode == 1
+
+    told = [entry["log"] for entry in project.events() if entry["event"] == "call_ended"]
+    assert len(told) == len(project.calls()) == len(set(told))
+    assert [project.read(path) for path in told] == [f"call {number}\n" for number in range(len(told))]
+
+
+def test_the_logs_of_commands_and_reviewers_stay_too(project: Project):
+    project.flow(
+        "work",
+        """
+        flow: work
+        defaults: {retry: {attempts: 0}}
+        steps:
+          t: {kind: shell, run: "echo hello; test -e go"}
+          look: {kind: review, reads: [input.md], personas: [ann], rounds: 1}
+        """,
+    )
+    project.commit("A flow")
+    project.agent("say('no verdict')")
+    for _ in range(2):
+        assert project.doit("work", "--goal=x").returncode == 1
+    project.write("go", "")
+    project.commit("Go")
+    for _ in range(2):
+        assert project.doit("work").returncode == 1
+
+    names = {path.name for path in (project.root / ".doflow/runs/001-x/logs").iterdir()}
+    assert {"t.1.log", "t.2.log", "t.3.log"} <= names
+    told = [entry["log"] for entry in project.events() if entry["event"] == "call_ended"]
+    assert len(told) == len(project.calls()) == len(set(told)) >= 2, told
 
 
 def test_an_empty_log_is_told_in_words(project: Project):

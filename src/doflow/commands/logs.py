@@ -142,6 +142,12 @@ def _missing(run: Run, name: str, args: Namespace, there: list[Log]) -> UsageErr
     names = sorted({log.name for log in there})
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean: doflow logs {near[0]}" if near and near[0] != name else "doflow logs lists what there is"
+    tried = sorted({log.attempt for log in there if log.name == name and log.err == args.err})
+    if args.attempt and tried:
+        numbers = ", ".join(str(number) for number in tried)
+        return UsageError(
+            f"run {run.name} has no{what} {name}{attempt} (its attempts: {numbers})", f"doflow logs {name}"
+        )
     known = ", ".join(names) or "none"
     return UsageError(f"run {run.name} has no{what} {name}{attempt} (there are: {known})", hint)
 

@@ -58,7 +58,7 @@ def _call(job: Job, now: Progress, persona: str, world: World, attempt: int) -> 
     question = replace(
         question, prompt=_prompt(job, now, persona, world), persona=persona, round=now.round, makes=(), read_only=True
     )
-    return calling.send(question, job, world, watching.log_path(job, world, now.round, f"{persona}.{attempt}"))
+    return calling.send(question, job, world, watching.log_path(job, world, attempt, part=f"{now.round}:{persona}"))
 
 
 def preview(job: Job, persona: str, world: World) -> str:
