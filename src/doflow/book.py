@@ -87,10 +87,7 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
     if entry.get("phase"):
         name = f"{name}:{entry['phase']}"
     if event in ("step_starting", "phase_starting"):
-        book.begun[name] = entry
-        book.tries[name] = book.tries.get(name, 0) + 1
-        if not entry.get("again"):
-            book.returned.pop(name, None)
+        _began(book, name, entry)
     elif event == "returned":
         book.returned[name] = entry
         book.intents.pop(name, None)
@@ -124,6 +121,13 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
         book.loose.discard(name)
     if event not in ledger.SHOWN:
         book.last = entry
+
+
+def _began(book: Book, name: str, entry: Mapping[str, Any]) -> None:
+    book.begun[name] = entry
+    book.tries[name] = book.tries.get(name, 0) + 1
+    if not entry.get("again"):
+        book.returned.pop(name, None)
 
 
 def reviewed(book: Book, entry: Mapping[str, Any]) -> None:

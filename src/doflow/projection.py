@@ -89,7 +89,9 @@ class Projection:
             "flow": run.flow,
             "variant": book.variant,
             "pipeline": order,
-            "completed": [name for name in order if name in book.steps],
+            "completed": [
+                name for name in order if name in book.steps or (kinds.get(name) == "gate" and self._yes(name))
+            ],
             "current": "" if self._status == "completed" else self._current,
             "status": self._status,
             "pauseReason": self._why.get("pauseReason", ""),
@@ -103,6 +105,13 @@ class Projection:
             "run": run.name,
             "updated": now(),
         }
+
+    def _yes(self, name: str) -> bool:
+        """A gate has no record of its own: it is done while there is a yes to what it shows."""
+        from doflow.kinds import gate
+
+        step = self._world.flow.step(name)
+        return step is not None and (self._world.frozen or gate.approved(step, self._world))
 
     def _set(self, status: str, entry: Mapping[str, Any], **more: Any) -> None:
         self._current = entry.get("step", self._current)

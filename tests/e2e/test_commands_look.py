@@ -685,6 +685,34 @@ def test_show_of_a_flow_that_is_not_there(project: Project):
     assert (told.returncode, told.stderr.startswith("ERROR: flows/bad.yaml:2:")) == (1, True)
 
 
+def test_gates_that_were_passed_count_as_done(project: Project):
+    project.flow("inner", "flow: inner\nsteps:\n  draft: {prompt: Draft., makes: draft.md}\n")
+    project.flow(
+        "work",
+        """
+        flow: work
+        steps:
+          a: {prompt: Write., makes: a.md}
+          ok: {kind: gate, reads: [a.md], gate: Build it?}
+          design: {kind: flow, flow: inner, gate: Design good?}
+          b: {prompt: Write., makes: b.md}
+        """,
+    )
+    project.commit("A flow")
+    assert project.doit("work", "--goal=x").returncode == 2
+    assert [(row["completed"], row["steps"]) for row in looked(project, "status")["runs"]] == [(1, 5)]
+    for gate in ("ok", "design"):
+        assert project.doflow("approve", gate).returncode == 0
+        project.doit("work")
+
+    assert project.state()["completed"] == project.state()["pipeline"] == ["a", "ok", "design/draft", "design", "b"]
+    assert "completed  5/5" in project.doflow("status").stdout
+    assert project.doflow("verify").returncode == 0
+    (project.run_dir() / "a.md").write_text("# Mine\n")
+    assert project.doit("work").returncode == 2, "a yes to something else does not count"
+    assert project.state()["completed"] == ["a", "design/draft", "design", "b"]
+
+
 # logs
 
 
