@@ -10,6 +10,7 @@ from typing import Any
 from doflow import ledger, plan, runs
 from doflow.light import dataclass
 from doflow.outlook import SETTLED, Line, away
+from doflow.repo import look
 from doflow.world import World
 
 _VERBS = ("approve", "reject", "answer", "adopt", "reset", "logs", "why")
@@ -37,7 +38,7 @@ def of(world: World, lines: tuple[Line, ...], held: bool, failed: bool = False) 
     asked = next((line for line in lines if line.state == "asks"), None)
     if asked is not None:
         return _asked(asked, world)
-    if all(line.state == "done" for line in lines):
+    if all(line.state in (SETTLED if world.frozen else ("done",)) for line in lines):
         return Advice("", "")
     go = command(world)
     waiting = next((line for line in lines if line.state not in SETTLED), None)
@@ -52,9 +53,14 @@ def of(world: World, lines: tuple[Line, ...], held: bool, failed: bool = False) 
 
 
 def command(world: World) -> str:
-    """The command that goes on with exactly this run."""
+    """The command that goes on with exactly this run: on its branch; where that is gone, on the one that is here."""
     switch, which = _where(world)
-    return f"{switch}doit {world.run.flow}{which}"
+    return f"{switch}doit {world.run.flow}{which}{_reopened(world)}"
+
+
+def reopening(world: World) -> str:
+    """The command that takes up a finished run where we are."""
+    return f"doit {world.run.flow} --run={world.run.name} --reopen"
 
 
 def decide(world: World, verb: str, words: str = "") -> str:
@@ -71,7 +77,17 @@ def _where(world: World) -> tuple[str, str]:
     which = "" if same[-1:] in ([run.name], []) else f" --run={run.name}"
     there = away(world) or not run.fresh
     elsewhere = there and run.branch and run.branch != world.head.branch
+    if elsewhere and _reopened(world):
+        return "", f" --run={run.name}"
     return f"git switch {shlex.quote(run.branch)} && " if elsewhere else "", which
+
+
+def _reopened(world: World) -> str:
+    """What a run needs that goes on without its branch: merged, say, and the branch deleted since."""
+    run, head = world.run, world.head
+    if run.fresh or not run.branch or run.branch == head.branch or away(world) or run.branch in look.branches(head):
+        return ""
+    return " --reopen"
 
 
 def _ended(world: World, lines: tuple[Line, ...], failed: bool) -> Advice | None:
@@ -110,8 +126,9 @@ def _aimed(hint: str, world: World) -> str:
     import re
 
     switch, which = _where(world)
+    reopened = _reopened(world)
     flow = re.escape(world.run.flow)
-    hint = re.sub(rf"\bdoit {flow}(?![\w-])", lambda found: f"{switch}{found[0]}{which}", hint)
+    hint = re.sub(rf"\bdoit {flow}(?![\w-])", lambda found: f"{switch}{found[0]}{which}{reopened}", hint)
     verbs = rf"\bdoflow (?:{'|'.join(_VERBS)})\b"
     return re.sub(verbs, lambda found: f"{switch}{found[0]}{which}", hint)
 

@@ -81,6 +81,10 @@ def _files(known: Lock, world: World) -> Iterator[Finding]:
         elif now != artifact.digest:
             words = f"{path} is not what the lock says ({artifact.author} wrote {artifact.digest[:12]}, now {now[:12]})"
             hint = f"{go}   keeps it as your edit   or   git checkout -- '{path}'   drops it"
+            if world.frozen:
+                hint = (
+                    f"nothing has to be done, the run is finished; {advice.reopening(world)}   records it as your edit"
+                )
             yield Finding(world.run.name, "artifact", words, hint)
 
 

@@ -136,6 +136,29 @@ def test_a_squashed_run_is_sound_on_main(duo):
     assert findings(duo) == []
 
 
+def test_an_edit_after_the_branch_is_merged_and_gone_is_told_with_a_command_that_works(duo):
+    duo.git("switch", "-q", "main")
+    duo.git("merge", "-q", "--squash", "001-a-pair")
+    duo.commit("All of it")
+    duo.git("branch", "-q", "-D", "001-a-pair")
+    (duo.run_dir() / "spec.md").write_text("# Mine\n")
+    duo.commit("Mine")
+
+    told = duo.doflow("verify").stdout
+    assert "spec.md is not what the lock says" in told and "git switch" not in told, told
+    command = "doit duo --run=001-a-pair --reopen"
+    assert f"nothing has to be done, the run is finished; {command}" in told
+    shutil.rmtree(duo.root / ".doflow")
+    status, one = duo.doflow("status").stdout, duo.doflow("status", "1").stdout
+    assert "completed" in status and "paused" not in status and "next:" not in status, status
+    assert "completed" in one and "git switch" not in one and "nothing to do" in one, one
+    assert duo.doit("duo").returncode == 0
+    duo.forget_calls()
+    done = duo.doit(*command.split()[1:])
+    assert (done.returncode, duo.calls()) == (0, ["plan"]), done.stdout + done.stderr
+    assert findings(duo) == []
+
+
 def test_a_run_on_another_branch_is_named_not_blamed(duo):
     duo.git("switch", "-q", "main")
 

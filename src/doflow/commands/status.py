@@ -115,7 +115,7 @@ def _derived(world: World, lines: tuple[Line, ...]) -> dict[str, Any]:
 
     values = Projection(world).values()
     last = world.book.last
-    if all(line.state == "done" for line in lines):
+    if world.frozen or all(line.state == "done" for line in lines):
         values["status"] = "completed"
     elif not last:
         values |= {"status": "paused", "pauseReason": "not worked on here yet"}
