@@ -553,6 +553,19 @@ def test_why_of_a_changed_phase_names_the_section(done: Project):
     assert looked(done, "why", "implement:2")["reasons"] == ["its section changed"]
 
 
+def test_what_implement_reads_is_shown_to_its_agents_and_makes_no_phase_stale(done: Project):
+    path = done.run_dir() / "spec.md"
+    path.write_text(path.read_text() + "\nMore.\n")
+    done.doit("tiny")
+    done.forget_calls()
+
+    why = done.doflow("why", "implement:1").stdout
+
+    assert "implement:1" in why.splitlines()[0] and "up to date" in why.splitlines()[0], why
+    assert "spec.md: by person (shown to the agent; a change in it makes no phase stale)" in why
+    assert (done.doit("tiny").returncode, done.calls()) == (0, [])
+
+
 def test_why_of_a_step_in_phases_tells_of_each_phase_below_it(done: Project):
     told = done.doflow("why", "implement").stdout.split("implement:2 (")
 

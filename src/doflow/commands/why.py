@@ -124,7 +124,8 @@ def _files(line: Line, world: World) -> None:
         say(f"  makes {made['path']}: {by}{', edited since' if made['edited'] else ''}")
     for read in _reads(line, step, world):
         by = f"by {read['author']}" if read["author"] else "not there" if not read["digest"] else "not made by this run"
-        say(f"  reads {read['path']}: {by}{', changed since' if read['changed'] else ''}")
+        about = " (shown to the agent; a change in it makes no phase stale)" if line.role == "phase" else ""
+        say(f"  reads {read['path']}: {by}{', changed since' if read['changed'] else ''}{about}")
     record = world.book.steps.get(line.name)
     if record is not None:
         commit = outlook.commits(world).get(line.name, "")[:7]
