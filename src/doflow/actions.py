@@ -146,9 +146,9 @@ def _broke(session: Session, work: Work, error: DoflowError | OSError) -> Outcom
             work.world.ledger.add("error", **told)
             return Outcome(Status.FAILED, error.message, hint)
     if session.json:  # no event will tell it
-        import json
+        from doflow import early
 
-        session.warn(json.dumps({"event": "error", **told}))
+        session.warn(early.line(error.message, hint).rstrip())
     return Outcome(Status.FAILED, error.message, hint)
 
 

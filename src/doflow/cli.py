@@ -155,13 +155,10 @@ def _failed(error: Exception, as_json: bool, tool: bool = False) -> int:
 
         say_json({"status": "error", "message": error.message, "hint": error.hint})
     elif as_json:
-        import json
+        from doflow import early
 
-        words: dict[str, object] = {"event": "error", "message": error.message, "hint": error.hint}
-        problems = getattr(error, "problems", ())
-        if problems:
-            words["problems"] = [{name: getattr(p, name) for name in p.__slots__} for p in problems]
-        sys.stderr.write(json.dumps(words) + "\n")
+        problems = [{name: getattr(p, name) for name in p.__slots__} for p in getattr(error, "problems", ())]
+        sys.stderr.write(early.line(error.message, error.hint, **({"problems": problems} if problems else {})))
     else:
         from doflow.words import clean
 

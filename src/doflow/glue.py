@@ -317,9 +317,9 @@ def _hinted(error: Exception, name: str, session: Session) -> str:
 
 def _refused(session: Session, words: str) -> int:
     if session.json:
-        import json
+        from doflow import early
 
-        sys.stderr.write(json.dumps({"event": "error", "message": words}) + "\n")
+        sys.stderr.write(early.line(words))
     else:
         sys.stderr.write(f"ERROR: {words}\n")
     return ERROR

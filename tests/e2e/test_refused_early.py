@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.support.project import Project
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.support import house
+from tests.support.project import Project, eventually
 
 FLOW = "flow: small\nsteps:\n  plan: {prompt: Plan it., makes: plan.md%s}\n"
 
@@ -76,3 +82,46 @@ def test_a_word_that_no_item_has_is_still_refused(project: Project) -> None:
 
     assert done.returncode == 1
     assert "{name} is not a param of this flow" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("nope",), ("small", "--nope"), ("small:nope",), ("small", "--run=9"), ("small", "--project-dir=/nowhere")],
+)
+def test_an_error_before_a_run_exists_is_one_object_with_the_keys_of_every_line(project: Project, words) -> None:
+    project.flow("small", FLOW % "")
+
+    done = project.doflow("run", *words, "--json")
+
+    assert (done.returncode, done.stdout, untouched(project)) == (1, "", True)
+    _told(done.stderr)
+
+
+def test_a_run_that_is_in_the_way_is_told_with_its_hint_as_a_key(project: Project) -> None:
+    project.flow("small", FLOW % "")
+    project.commit("A flow")
+    project.agent("time.sleep(30)")
+    running = project.start("doit", "small", "--goal=x")
+    try:
+        assert eventually(lambda: project.calls() == ["plan"])
+        told = _told(project.doflow("run", "small", "--goal=y", "--json").stderr)
+    finally:
+        running.terminate()
+        running.communicate(timeout=20)
+    assert str(running.pid) in told["message"] + told["hint"]
+
+
+def _told(stderr: str) -> dict:
+    told = json.loads(stderr)
+    assert (told["event"], told["run"], told["at"][:2]) == ("error", "", "20")
+    assert told["message"] and told["hint"] and "hint:" not in told["message"], told
+    return told
+
+
+def test_every_event_that_doflow_writes_is_in_the_docs() -> None:
+    page = (house.TOP / "docs" / "commands.md").read_text()
+    calls = re.compile(r'\b(?:ledger\.add|_record|record)\(\s*"([a-z_]+)"')
+    written = {name for path in Path(house.TOP, "src").rglob("*.py") for name in calls.findall(path.read_text())}
+
+    assert {"returned", "intent", "step_complete"} - written == {"step_complete"} - written
+    assert {name for name in written if f"`{name}`" not in page} == set()

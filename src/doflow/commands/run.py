@@ -126,7 +126,7 @@ def _dry(root: str, asked: dict[str, str]) -> int:
         asked.setdefault("flow", flow)
     unknown = _unknown(asked, opened.params.get(asked.get("flow", ""), []))
     if unknown:
-        return _refuse(unknown[0], "json" in asked, unknown[1])
+        return _refuse(unknown[0], _for_programs(asked), unknown[1])
     given = {name.replace("-", "_"): value for name, value in asked.items() if name not in _DRY}
     words = {"flow": asked.get("flow", ""), "run": asked.get("run", ""), "goal": asked.get("goal")}
     try:
@@ -170,7 +170,7 @@ def _slow(root: str, asked: dict[str, str]) -> int:
     session.json = "json" in asked
     unknown = _unknown(asked, session.project.params.get(asked.get("flow", "").partition(":")[0], []))
     if unknown:
-        return _refuse(*unknown[:1], "json" in asked, unknown[1])
+        return _refuse(unknown[0], _for_programs(asked), unknown[1])
 
     class Main(DoitMain):  # type: ignore[misc]
         BIN_NAME = "doflow"
@@ -198,11 +198,16 @@ def _unknown(asked: dict[str, str], params: list[tuple[str, str, bool, str]]) ->
     return None
 
 
+def _for_programs(asked: dict[str, str]) -> bool:
+    """Was --json said? An option that nobody knows may have taken it for its value."""
+    return "json" in asked or "--json" in asked.values()
+
+
 def _refuse(words: str, as_json: bool, hint: str = "doflow run --help") -> int:
     if as_json:
-        import json
+        from doflow import early
 
-        sys.stderr.write(json.dumps({"event": "error", "message": words, "hint": hint}) + "\n")
+        sys.stderr.write(early.line(words, hint))
     else:
         sys.stderr.write(f"ERROR: {words}\n  hint: {hint}\n" if hint else f"ERROR: {words}\n")
     return 1
