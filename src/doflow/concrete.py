@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import posixpath
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from doflow import notation
 from doflow.errors import UsageError
 from doflow.keys import substitute
 from doflow.light import regex, replace
@@ -44,18 +46,50 @@ def step(found: Step, params: Mapping[str, str]) -> Step:
     )
 
 
-def items(found: Step, text: str | None, name: str) -> tuple[Step, ...]:
-    """One step per item: of the list in the flow, or of the YAML or JSON file with this text."""
+def items(found: Step, text: str | None, name: str, known: Collection[str] = ()) -> tuple[Step, ...]:
+    """One step per item: of the list in the flow, or of the YAML or JSON file with this text; each has what the step
+    asks of it and makes files of its own. `known`: words that the run itself has."""
     listed: Any = list(found.foreach) if isinstance(found.foreach, tuple) else _parsed(text, name, found)
+    place = name or "its list"
+    asked = _asked(found).difference(known, dict(found.params))
     made: dict[str, Step] = {}
+    makers: dict[str, int] = {}
     for number, item in enumerate(listed, 1):
         part = _SLUG.sub("-", _title(item).lower()).strip("-")[:40] or str(number)
-        if part in made:
+        while part in made:
             part = f"{part}-{number}"
-        params = (*found.params, ("index", str(number)), *_words(item))
+        words = _words(item)
+        _refuse_missing(found, asked.difference(dict(words)), f"item {number} of {place}", item)
+        params = (*found.params, ("index", str(number)), *words)
         clone = replace(found, id=f"{found.id}:{part}", foreach=(), params=params, gate="", clarify=False, routes=())
         made[part] = step(clone, {})
+        for path in map(posixpath.normpath, made[part].makes):
+            if makers.setdefault(path, number) != number:
+                message = f"step {found.id}: items {makers[path]} and {number} of {place} would both make {path}"
+                raise UsageError(message, "give each item a name of its own, or put {index} into `makes`")
     return tuple(made.values())
+
+
+def _asked(found: Step) -> set[str]:
+    """The words that the step wants of every item."""
+    texts = (
+        *(found.prompt.text if found.prompt else "", found.shell, *found.run, *found.check.run),
+        *(*found.makes, *(found.writes or ()), *(read.path for read in (*found.reads, *found.needs))),
+    )
+    return {name for text in texts for name in notation.params(text) if name.startswith("item_")}
+
+
+def _refuse_missing(found: Step, missing: set[str], which: str, item: Any) -> None:
+    if not missing:
+        return
+    key = min(missing).removeprefix("item_")
+    message = f"step {found.id} asks for {{item_{key}}}, and {which} "
+    if not isinstance(item, dict):
+        raise UsageError(
+            f"{message}is no mapping: {_title(item)[:60]!r}", f"write {{{key}: …}} there, or {{item}} in the flow"
+        )
+    why = "holds more than a word under it" if key in item else f"has no key {key!r}"
+    raise UsageError(f"{message}{why}", f"write `{key}: …` in every item")
 
 
 def _path(path: str, params: Mapping[str, str], found: Step) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from doflow import notation, steps, wiring
+from doflow import foresight, notation, steps, wiring
 from doflow.draft import Draft
 from doflow.errors import FlowError, Problem
 from doflow.light import dataclass
@@ -49,6 +49,7 @@ def build(draft: Draft, around: Surroundings) -> Flow:
     name = draft.doc.value["flow"]
     found = [*_name(draft.doc, name, around), *_words(draft), *bench.found]
     found += wiring.problems(draft, built, pipeline)
+    found += foresight.problems(tuple(zip(draft.entries, built, strict=True)))
     found += [*_elsewhere(draft, built, around), *_doflows(draft, built, names)]
     if found:
         raise FlowError(tuple(found))

@@ -206,7 +206,8 @@ def _limit(entry: Entry, word: str, bench: Bench) -> object:
 def _know(entry: Entry, at: Path, text: str, bench: Bench, strictly: bool = True) -> None:
     """Params must be declared. In long texts and commands braces are common: there only a near miss counts."""
     for name in dict.fromkeys(notation.params(text) if "{" in text else ()):
-        of_item = "foreach" in entry.value and (name == "index" or name.startswith("item_"))
+        listed = entry.value.get("foreach")
+        of_item = listed and (name == "index" or (name.startswith("item_") and isinstance(listed, str)))
         if of_item or name in bench.params:
             continue
         near = nearest(name, sorted(bench.params), 0.6 if strictly else 0.8)

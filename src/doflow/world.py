@@ -191,10 +191,10 @@ class World:
     def items(self, step: Step) -> tuple[Step, ...]:
         """The items of a `foreach` as they are now; none while the file that lists them is not there."""
         if isinstance(step.foreach, tuple):
-            return concrete.items(step, None, "")
+            return concrete.items(step, None, "", self.params)
         path = self.path(step.foreach)
         text = self.place.text(path)
-        return () if text is None else concrete.items(step, text, path)
+        return () if text is None else concrete.items(step, text, path, self.params)
 
     def path(self, said: str) -> str:
         return self.place.path(said)

@@ -227,3 +227,48 @@ def test_one_item_can_be_asked_for_by_name(project):
     ran(work, "work", "--force=part:beta")
 
     assert work.calls() == ["part:beta"]
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "told"),
+    [
+        ("foreach: [x, y], makes: a.md", "3:53", "every item would make the same file 'a.md'"),
+        ("foreach: l.yaml, makes: [a.md]", "3:54", "every item would make the same file 'a.md'"),
+        ('foreach: [x, y, x], makes: "{item}.md"', "3:45", "the item 'x' is listed twice"),
+        ('foreach: [x, y], makes: "{item_name}.md"', "3:53", "{item_name} is not a param of this flow"),
+    ],
+    ids=["a list", "a file", "twice", "texts have no keys"],
+)
+def test_items_that_would_write_over_each_other_are_refused_before_anything_is_paid(project, words, place, told):
+    work = begun(project, f"flow: work\nsteps:\n  page: {{prompt: Write it., {words}}}\n")
+
+    for done in (work.doflow("validate", "work"), work.doit("work", "--goal=x")):
+        assert done.returncode == 1
+        assert f"flows/work.yaml:{place}: {told}" in done.stdout + done.stderr
+    assert (work.calls(), work.runs()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        ("- x\\n- 3\\n", "item 1 of specs/001-x/parts.yaml is no mapping: 'x'"),
+        (
+            "- {name: a, size: 1}\\n- {name: a, size: 2}\\n",
+            "items 1 and 2 of specs/001-x/parts.yaml would both make a.md",
+        ),
+    ],
+    ids=["texts", "twice"],
+)
+def test_a_list_whose_items_would_write_over_each_other_is_refused_before_the_first_of_them(project, listed, told):
+    work = begun(project, FILED)
+    work.agent(f'make("{listed}") if step == "list" else usual()')
+
+    done = work.doit("work", "--goal=x")
+
+    assert (done.returncode, work.calls()) == (1, ["list"])
+    assert told in done.stdout + done.stderr
+    assert work.doflow("status").returncode == 0
+    parts = work.run_dir() / "parts.yaml"
+    parts.write_text("- {name: a, size: 1}\n- {name: b, size: 2}\n")
+    ran(work, "work")
+    assert work.calls() == ["list", "part:a", "part:b", "sum"]

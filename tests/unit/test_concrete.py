@@ -83,3 +83,31 @@ def test_a_file_that_holds_no_items_is_refused_by_name(text, words):
 def test_an_item_cannot_write_outside_of_the_runs_folder():
     with pytest.raises(DoflowError, match="leaves its place"):
         concrete.items(Step("part", makes=("{item}.md",), foreach=("../../etc",)), None, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- x\n- 3\n", "item 1 of items.yaml is no mapping: 'x'"),
+        ("- {name: a}\n- {size: 3}\n", "item 2 of items.yaml has no key 'name'"),
+        ("- {name: [a]}\n", "item 1 of items.yaml holds more than a word under it"),
+        ("- {name: Home}\n- {name: home}\n- {name: Home}\n", "items 1 and 3 of items.yaml would both make Home.md"),
+        ("- {name: a}\n- {name: ./a}\n", "items 1 and 2 of items.yaml would both make a.md"),
+    ],
+    ids=["texts", "a key less", "a list", "twice", "twice by another way"],
+)
+def test_items_that_lack_a_word_or_make_the_same_file_are_refused(text, words):
+    with pytest.raises(DoflowError, match=words):
+        concrete.items(FILED, text, "items.yaml")
+
+
+def test_a_word_that_the_run_knows_is_not_asked_of_an_item():
+    step = Step("part", prompt=Prompt("{item_tone} {item_name}"), makes=("{item_name}.md",), foreach="items.yaml")
+
+    assert len(concrete.items(step, "- {name: a}\n", "items.yaml", known={"item_tone"})) == 1
+
+
+def test_a_name_that_was_made_up_to_tell_items_apart_is_never_taken_twice():
+    step = Step("part", makes=("{index}.md",), foreach=("a", "a-3", "a"))
+
+    assert [found.id for found in concrete.items(step, None, "")] == ["part:a", "part:a-3", "part:a-3-3"]

@@ -76,7 +76,7 @@ steps:
     clarify: true
     gate: Is {goal} fine?
     after: []
-    foreach: [x, y]
+    foreach: [x]
     timeout: 1h30m
     retry: {attempts: 5}
     budget: {usd: 2}
@@ -113,7 +113,7 @@ steps:
         clarify=True,
         gate="Is {goal} fine?",
         after=(),
-        foreach=("x", "y"),
+        foreach=("x",),
         timeout=Timeout(max=5400),
         retry=Retry(5, 30),
         budget=Budget(usd=2),
