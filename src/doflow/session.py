@@ -144,6 +144,11 @@ class Session:
             work.world.state_dir.mkdir(parents=True, exist_ok=True)
             hot.remove(str(self.root), work.world.flow.name)
             intake.begin(work.world)
+            chosen = work.world.settings
+            if self.executing and (chosen.gates or chosen.route_agents or chosen.step_timeouts):
+                from doflow import strangers
+
+                strangers.warn(work.world)
             work.begun = True
             gc.freeze()  # it stays to the end: the collector need not walk through it
             gc.enable()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from doflow import load, plan, project, settings, subflow, wiring
+from doflow import load, plan, project, settings, strangers, subflow, wiring
 from doflow.agents import registry
 from doflow.commands import say, say_json
 from doflow.dot import catalogue, checks, reading, references
@@ -26,13 +26,14 @@ EXAMPLES = """\
   doflow validate                     everything
   doflow validate feature             one flow
   doflow validate drafts/new.yaml     a file that is not in flows/ yet
-  doflow validate auth.dot --strict   a DOT pipeline; every warning counts as an error"""
+  doflow validate --strict            every warning counts as an error
+  doflow validate auth.dot            a DOT pipeline"""
 
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("what", nargs="*", metavar="FLOW|FILE", help="flows or files (default: all)")
     parser.add_argument("--json", action="store_true", help="one JSON document")
-    parser.add_argument("--strict", action="store_true", help="DOT pipelines: a warning is an error")
+    parser.add_argument("--strict", action="store_true", help="a warning is an error")
 
 
 def validate(args: Namespace) -> int:
@@ -41,16 +42,19 @@ def validate(args: Namespace) -> int:
         return _pipelines(dots, args)
     root = project.find()
     problems: list[Problem] = []
-    chosen = _settings(root, problems, not args.what)
+    chosen = _settings(root, problems)
     flows = _named(root, args.what, chosen, problems) if args.what else _all(root, chosen, problems)
-    known = {flow.name: flow for flow in (*load.catalogue(root, chosen.command_variant).flows.values(), *flows)}
-    warnings: list[Problem] = []
+    every = load.catalogue(root, chosen.command_variant)
+    known = {flow.name: flow for flow in (*every.flows.values(), *flows)}
+    warnings = [] if problems else _strangers(root, chosen, every, known)
     for flow in flows:
         plan.build(flow, chosen)
         problems += [*_agents(flow, chosen), *_panes(flow, chosen)]
         warnings += wiring.unmade(subflow.inline(flow, known))
     problems += _machines(root, flows, not args.what)
+    problems += warnings if args.strict else []
     problems = list({str(problem): problem for problem in problems}.values())
+    warnings = [] if args.strict else warnings
     if args.json:
         found, doubts = ([{name: getattr(one, name) for name in Problem.__slots__} for one in many]
                          for many in (problems, warnings))  # fmt: skip
@@ -68,7 +72,7 @@ def _pipelines(paths: list[str], args: Namespace) -> int:
     found: list[tuple[str, Remark]] = []
     root = project.find()
     broken: list[Problem] = []
-    chosen = _settings(root, broken, True)
+    chosen = _settings(root, broken)
     for path in paths:
         try:
             found += [
@@ -112,13 +116,20 @@ def _many(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def _settings(root: Path, problems: list[Problem], wanted: bool) -> Settings:
+def _settings(root: Path, problems: list[Problem]) -> Settings:
     try:
         return settings.load(root, os.environ)
     except FlowError as error:
-        if wanted:
-            problems.extend(error.problems)
+        problems.extend(error.problems)
         return settings.load(Path(os.devnull), {})
+
+
+def _strangers(root: Path, chosen: Settings, every: load.Catalogue, known: dict[str, Flow]) -> list[Problem]:
+    """Settings for steps that no flow has; a flow that cannot be read may have them."""
+    if every.broken:
+        return []
+    piped = _registered(root, chosen, set(known), [])
+    return strangers.problems(root, chosen, strangers.steps(*known.values(), *piped, known=known))
 
 
 def _all(root: Path, chosen: Settings, problems: list[Problem]) -> list[Flow]:
