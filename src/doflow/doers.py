@@ -6,6 +6,7 @@ from doflow import patience
 from doflow.agents import registry
 from doflow.errors import UsageError
 from doflow.guards import budget
+from doflow.light import replace
 from doflow.model import BY_AGENT, Profile, Step
 from doflow.world import World
 
@@ -27,6 +28,8 @@ def check(world: World) -> None:
         if step is not None and (step.kind in BY_AGENT or step.repair):
             for who in patience.chain(step, world):
                 _check(_named(who, step, world), step, world)
+            if step.fixer:
+                _named(world.profile_of(replace(step, agent=step.fixer)), step, world)
 
 
 def _check(profile: Profile, step: Step, world: World) -> None:

@@ -49,7 +49,7 @@ def build(draft: Draft, around: Surroundings) -> Flow:
     name = draft.doc.value["flow"]
     found = [*_name(draft.doc, name, around), *_words(draft), *bench.found]
     found += wiring.problems(draft, built, pipeline)
-    found += foresight.problems(tuple(zip(draft.entries, built, strict=True)))
+    found += foresight.problems(draft, built, tuple(pipeline))
     found += [*_elsewhere(draft, built, around), *_doflows(draft, built, names)]
     if found:
         raise FlowError(tuple(found))

@@ -11,6 +11,11 @@ import re
 import unicodedata
 from functools import lru_cache
 
+#: files that steer doflow or an agent program: no agent changes them, whatever a flow allows
+ALWAYS = (
+    *("/doflow.yaml", "/dodo.py", "/flows/", "/.doflow/", "/.claude/settings*.json", "/.claude/hooks/", "/.mcp.json"),
+    *("/.codex/", "/.gemini/settings.json", "/opencode.json", "/opencode.jsonc", "/.opencode/plugin/"),
+)
 _TOKENS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 

@@ -32,6 +32,10 @@ def preflight(world: World, paying: bool = True) -> None:
         from doflow import doers
 
         doers.check(world)
+    if world.settings.protect and world.run.fresh:
+        from doflow import foresight
+
+        foresight.refuse(world.flow, world.settings.protect)
     if world.settings.verify:
         from doflow import showing
 

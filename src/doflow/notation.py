@@ -15,19 +15,19 @@ RUN_WORDS = frozenset(
         "run",
         "run_dir",
         "step",
-        "phase",
-        "title",
-        "item",
-        "index",
         "persona",
         "round",
         "branch",
         "issue",
         "variant",
         "previous",
-        "work",
     )
 )
+#: What only one kind of step knows: of the item, or of the phase, that it is at.
+LOCAL_WORDS = {
+    **dict.fromkeys(("item", "index"), "foreach"),
+    **dict.fromkeys(("phase", "title", "work"), "implement"),
+}
 
 _NAME = regex(NAME)
 _DURATION = regex(r"(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")

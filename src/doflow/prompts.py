@@ -33,6 +33,10 @@ class Prompts:
             self._read[text] = self._load(text)
         return self._read[text]
 
+    def personas(self) -> list[str]:
+        """The names of all personas."""
+        return sorted({name[:-3] for folder in self.folders for name in _names(folder / "personas")})
+
     def _load(self, name: str) -> Prompt:
         if notation.artifact(name).startswith("/"):
             raise notation.Bad(f"the prompt {name!r} begins with /", "name a file inside flows/prompts/")

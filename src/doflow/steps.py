@@ -86,7 +86,7 @@ def build(entry: Entry, origin: Origin, bench: Bench) -> Step:
     fields["params"] = tuple((name, str(said)) for name, said in value.get("params", {}).items())
     if kind == "review":
         fields = {"personas": PERSONAS, **fields}
-        fields["voices"] = tuple(found for name in fields["personas"] if (found := _voice(name, bench)))
+        fields["voices"] = tuple(found for name in fields["personas"] if (found := _voice(entry, name, bench)))
     return Step(id=entry.id, origin=origin, **fields)
 
 
@@ -114,11 +114,17 @@ def _refuse_misplaced(entry: Entry, kind: str, bench: Bench) -> None:
         bench.found.append(entry.problem(("from",), message, "write `makes: NAME.md`, one file"))
 
 
-def _voice(name: str, bench: Bench) -> Prompt | None:
-    """What a persona is told about itself: prompts/personas/NAME.md, if there is one."""
+def _voice(entry: Entry, name: str, bench: Bench) -> Prompt | None:
+    """What a persona is told about itself: prompts/personas/NAME.md. Nobody reviews as somebody who is not there."""
     try:
         found = bench.prompts.get(f"personas/{name}.md")
-    except Bad:
+    except Bad as bad:
+        known, at = bench.prompts.personas(), entry.doc.item((*entry.path, "personas"), name)
+        message, hint = bad.message, bad.hint
+        if name not in known:
+            message = f"there is no persona {name!r}"
+            hint = nearest(name, known) or f"write who that is into flows/prompts/personas/{name}.md"
+        bench.found.append(entry.doc.problem(at, message, hint))
         return None
     return replace(found, name=name)
 
@@ -206,14 +212,23 @@ def _limit(entry: Entry, word: str, bench: Bench) -> object:
 def _know(entry: Entry, at: Path, text: str, bench: Bench, strictly: bool = True) -> None:
     """Params must be declared. In long texts and commands braces are common: there only a near miss counts."""
     for name in dict.fromkeys(notation.params(text) if "{" in text else ()):
-        listed = entry.value.get("foreach")
-        of_item = listed and (name == "index" or (name.startswith("item_") and isinstance(listed, str)))
-        if of_item or name in bench.params:
+        if name in bench.params or _here(entry, name):
             continue
-        near = nearest(name, sorted(bench.params), 0.6 if strictly else 0.8)
+        local = [word for word in notation.LOCAL_WORDS if _here(entry, word)]
+        near = nearest(name, sorted((*bench.params, *local)), 0.6 if strictly else 0.8)
         if strictly or near:
             hint = near or f"declare it under `params:`, or write {{{{{name}}}}} for the word itself"
             bench.found.append(entry.problem(at, f"{{{name}}} is not a param of this flow", hint))
+
+
+def _here(entry: Entry, name: str) -> bool:
+    """Does this step itself know the word: of the item or of the phase that it is at?"""
+    listed = entry.value.get("foreach")
+    if name.startswith("item_"):
+        return isinstance(listed, str)
+    return name in notation.LOCAL_WORDS and notation.LOCAL_WORDS[name] == (
+        "foreach" if listed else entry.value.get("kind")
+    )
 
 
 def _check(entry: Entry, word: str, bench: Bench) -> Check:
@@ -226,6 +241,8 @@ def _check(entry: Entry, word: str, bench: Bench) -> Check:
         )
     schema = value.get("schema", "")
     run = value.get("run", ())
+    for text in _listed(run):
+        _know(entry, ("check", "run"), text, bench, strictly=False)
     try:
         schema = notation.artifact(schema).lstrip("/") if schema else ""
     except Bad as bad:

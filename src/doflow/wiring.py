@@ -146,7 +146,7 @@ def unmade(flow: Flow) -> list[Problem]:
     made |= {findings.file("", step.id).lstrip("/") for step in flow.steps if step.kind == "review"}
     found = []
     for step in flow.steps:
-        for said in dict.fromkeys(_needed(step)):
+        for said in dict.fromkeys(needed(step)):
             if not said.startswith("/") and not any(mark in said for mark in "*?[{") and not _is_made(said, made):
                 message = f"step {step.id} reads {said}, which no step of {flow.name} makes"
                 near = nearest(said, sorted(made))
@@ -165,7 +165,8 @@ def _is_made(said: str, made: set[str]) -> bool:
     return said in made or any(re.fullmatch(".+".join(map(re.escape, parts)), said) for parts in open_)
 
 
-def _needed(step: Step) -> Iterator[str]:
+def needed(step: Step) -> Iterator[str]:
+    """The files that must be there when the step begins."""
     yield from (read.path for read in (*step.reads, *step.needs) if not read.optional)
     if step.phases and not step.phases_or:
         yield step.phases

@@ -130,7 +130,7 @@ def test_an_input_that_no_step_makes_is_a_warning(work):
         flow: odd
         steps:
           a: {prompt: Do., reads: [input.md, plam.md, extra?, "/README.md", "*.txt"], makes: plan.md}
-          b: {kind: review, reads: [plan.md], personas: [x]}
+          b: {kind: review, reads: [plan.md], personas: [pm]}
           c: {prompt: Do., reads: [review-b.yaml], needs: [other.yaml], makes: c.md}
     """)  # fmt: skip
 

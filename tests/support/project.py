@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 
 DODO = "import doflow\nglobals().update(doflow.dodo())\n"
+PEOPLE = ("ann", "bob", "cem", "cid", "dan", "eve", "fay")
 PROGRAMS = Path(sys.executable).parent
 
 AGENT = '''\
@@ -137,6 +138,10 @@ class Project:
         (self.outside / "script.py").write_text(textwrap.dedent(script))
 
     def flow(self, name: str, text: str) -> Path:
+        """Writes a flow; who reviews in it under a name of these tests is somebody."""
+        for one in PEOPLE if "personas:" in text else ():
+            if one in text:
+                self.write(f"flows/prompts/personas/{one}.md", f"You are {one}.\n")
         return self.write(f"flows/{name}.yaml", textwrap.dedent(text))
 
     def write(self, path: str, text: str) -> Path:

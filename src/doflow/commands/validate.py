@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from doflow import load, plan, project, settings, strangers, subflow, wiring
+from doflow import foresight, load, plan, project, settings, strangers, subflow, wiring
 from doflow.agents import registry
 from doflow.commands import say, say_json
 from doflow.dot import catalogue, checks, reading, references
@@ -49,8 +49,8 @@ def validate(args: Namespace) -> int:
     warnings = [] if problems else _strangers(root, chosen, every, known)
     for flow in flows:
         plan.build(flow, chosen)
-        problems += [*_agents(flow, chosen), *_panes(flow, chosen)]
-        warnings += wiring.unmade(subflow.inline(flow, known))
+        problems += [*_agents(flow, chosen), *_panes(flow, chosen), *foresight.barred(flow, chosen.protect)]
+        warnings += [*wiring.unmade(subflow.inline(flow, known)), *foresight.loose(flow)]
     problems += _machines(root, flows, not args.what)
     problems += warnings if args.strict else []
     problems = list({str(problem): problem for problem in problems}.values())
@@ -192,11 +192,12 @@ def _agents(flow: Flow, chosen: Settings) -> list[Problem]:
     return [
         Problem(
             step.origin.file, step.origin.line, step.origin.column,
-            f"step {step.id} wants the agent {step.agent!r}, which doflow.yaml does not have",
+            f"step {step.id} wants the agent {name!r}{use}, which doflow.yaml does not have",
             f"agents: {', '.join(known)}; add it below `agents:` in doflow.yaml",
         )
         for step in flow.steps
-        if step.agent and "{" not in step.agent and step.agent not in known and step.agent not in registry.KNOWN
+        for name, use in ((step.agent, ""), (step.fallback, " as its fallback"), (step.fixer, " as its fixer"))
+        if name and "{" not in name and name not in known and name not in registry.KNOWN
     ]  # fmt: skip
 
 

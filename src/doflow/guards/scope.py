@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from doflow import sections, sessionpaths, snapshot
+from doflow.globs import ALWAYS
 from doflow.job import Job
 from doflow.lock import NAME as LOCK
 from doflow.world import World
-
-#: files that steer doflow or an agent program: no agent changes them, whatever a flow allows
-ALWAYS = (
-    *("/doflow.yaml", "/dodo.py", "/flows/", "/.doflow/", "/.claude/settings*.json", "/.claude/hooks/", "/.mcp.json"),
-    *("/.codex/", "/.gemini/settings.json", "/opencode.json", "/opencode.jsonc", "/.opencode/plugin/"),
-)
 
 
 class Scope:

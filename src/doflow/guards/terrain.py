@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from doflow import keys, snapshot
 from doflow.contents import Change, Snapshot
-from doflow.guards.scope import ALWAYS, Scope
+from doflow.globs import ALWAYS
+from doflow.guards.scope import Scope
 from doflow.guards.window import Window
 from doflow.world import STATE, World
 
