@@ -196,6 +196,14 @@ def _text(entry: Entry, word: str, bench: Bench) -> str:
     return text
 
 
+def _question(entry: Entry, word: str, bench: Bench) -> str:
+    """What a person is asked. A word that other readers of YAML take for true or false is no question."""
+    if entry.value[word].lower() in ("yes", "no", "on", "off", "y", "n", "true", "false"):
+        message = f"{entry.value[word]!r} is no question"
+        bench.found.append(entry.problem((word,), message, f"write what is asked: `{word}: Approve {entry.id}?`"))
+    return _text(entry, word, bench)
+
+
 def _whole(entry: Entry, word: str, _bench: Bench) -> int:
     return int(entry.value[word])
 
@@ -306,7 +314,7 @@ _READERS: dict[str, Reader] = {
     "personas": _some,
     "run": _command,
     "foreach": _items,
-    "gate": _text,
+    "gate": _question,
     "agent": _text,
     "commit": _text,
     "repair": _whole,

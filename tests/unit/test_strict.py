@@ -179,3 +179,17 @@ def test_a_place_that_does_not_exist_falls_back_on_what_is_around_it() -> None:
         (1, 1),
     ]
     assert strict.nearest("plna", ["plan", "spec"]) == "did you mean 'plan'?"
+
+
+@pytest.mark.parametrize(
+    "word",
+    "yes no on off True FALSE NULL 012 0x1F 1_000 .5 +1 1e3 12:30 2025-01-31".split(),  # noqa: SIM905 - as the page says it
+)
+def test_words_that_the_page_calls_texts_are_texts(word: str) -> None:
+    assert strict.scalar(word) == word
+
+
+def test_words_that_the_page_calls_values_are_values() -> None:
+    words = ("true", "false", "null", "~", "", "5", "-1", "0.5")
+
+    assert [strict.scalar(word) for word in words] == [True, False, None, None, None, 5, -1, 0.5]
