@@ -17,6 +17,10 @@ _NAMES = {
     "number": "a number",
     "null": "null",
 }
+_BOOLEANS = {
+    **dict.fromkeys(("true", "yes", "on", "y"), "true"),
+    **dict.fromkeys(("false", "no", "off", "n"), "false"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ def _of_union(error: Any, path: tuple[str | int, ...]) -> Iterator[Fault]:
     if not fitting:
         wanted = dict.fromkeys(name for inners in branches.values() for inner in inners for name in _wanted(inner))
         hint = error.schema.get("description", "")
-        yield Fault(path, f"{_shown(error.instance)} is not {' or '.join(wanted)}", hint)
+        meant = _meant(error.instance, set(wanted))
+        yield Fault(path, f"{_shown(error.instance)} is not {' or '.join(wanted)}", meant or hint)
 
 
 def _wanted(error: Any) -> Iterator[str]:
@@ -79,7 +84,8 @@ def _types(rule: str | list[str]) -> Iterator[str]:
 def _sentence(error: Any) -> tuple[str, str]:
     shown, rule, hint = _shown(error.instance), error.validator_value, error.schema.get("description", "")
     if error.validator == "type":
-        return f"{shown} is not {' or '.join(_types(rule))}", hint
+        wanted = list(_types(rule))
+        return f"{shown} is not {' or '.join(wanted)}", _meant(error.instance, set(wanted)) or hint
     if error.validator == "enum":
         options = [_shown(option) for option in rule]
         close = nearest(str(error.instance), [str(option) for option in rule])
@@ -91,6 +97,31 @@ def _sentence(error: Any) -> tuple[str, str]:
     if error.validator in ("minLength", "minItems", "minProperties"):
         return "there is nothing in it", hint
     return str(error.message), hint
+
+
+def _meant(value: object, wanted: set[str]) -> str:
+    """What to write for a value that is nearly right: a word that only other readers of YAML understand, a lack of quotes."""
+    if isinstance(value, bool | int | float):
+        text = str(value).lower()
+        return f'write it in quotes if it is a text: "{text}"' if "text" in wanted else ""
+    word = value.lower() if isinstance(value, str) else ""
+    if word in _BOOLEANS and not wanted.isdisjoint(("true or false", "true", "false")):
+        return f"write {_BOOLEANS[word]}, in small letters and without quotes"
+    if word in ("null", "none", "~") and "null" in wanted:
+        return "write null, in small letters and without quotes"
+    number = _number(word) if not wanted.isdisjoint(("a number", "a whole number")) else None
+    if number is None or ("a number" not in wanted and number != int(number)):
+        return ""
+    return f"write {int(number) if number == int(number) else number}, without quotes"
+
+
+def _number(word: str) -> float | None:
+    """The number that a word means elsewhere: `.5`, `+1`, `1_000`, `0x1f`, `012`, or one in quotes."""
+    try:
+        found = float(int(word, 16)) if word.startswith("0x") else float(word)
+    except ValueError:
+        return None
+    return found if abs(found) < 1e15 else None
 
 
 def _shown(value: object) -> str:

@@ -18,7 +18,7 @@ from doflow.draft import Draft
 from doflow.errors import FlowError, Problem
 from doflow.flows import Surroundings
 from doflow.light import dataclass, field
-from doflow.model import Flow
+from doflow.model import Flow, Origin, Step
 from doflow.prompts import Prompts
 from doflow.strict import Doc, nearest
 
@@ -72,6 +72,19 @@ def flow_file(path: Path, root: Path, variant: str = "") -> Flow:
     """One flow, from a file anywhere; raises FlowError with everything that is wrong in it."""
     with calm():
         return _shelf(root, variant).flow(Path(os.path.abspath(path)))
+
+
+def place(root: Path, step: Step, word: str) -> Origin:
+    """Where the file of a step says this word of it: in the step, else in the defaults; else the step's own place."""
+    at = step.origin
+    doc = document(root / at.file, at.file)
+    tables: list[tuple[strict.Path, Any]] = [((key,), doc.value.get(key, {})) for key in ("steps", "replace")]
+    for key in ("insert_before", "insert_after"):
+        tables += [((key, anchor), steps) for anchor, steps in doc.value.get(key, {}).items()]
+    for path, table in tables:
+        if word in table.get(step.id, ()):
+            return Origin(at.file, *doc.where((*path, step.id, word)))
+    return Origin(at.file, *doc.where(("defaults", word))) if word in doc.value.get("defaults", ()) else at
 
 
 def packaged() -> Path:

@@ -76,10 +76,11 @@ class Book:
         where = self.where.get(path, "default")
         return f"{FILE}:{self.doc.where(path, key=True)[0]}" if where == FILE and self.doc else where
 
-    def problem(self, path: Keys, message: str, hint: str) -> Problem:
+    def problem(self, path: Keys, message: str, hint: str, key: bool = False, item: str = "") -> Problem:
+        """At the value, at its key, or at the one item of a list."""
         where = next((who for leaf, who in self.where.items() if leaf[: len(path)] == path and who != "default"), FILE)
         if where == FILE and self.doc:
-            return self.doc.problem(path, message, hint)
+            return self.doc.problem(self.doc.item(path, item) if item else path, message, hint, key)
         return Problem(where, 1, 1, message, hint)
 
 

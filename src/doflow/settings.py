@@ -76,7 +76,7 @@ def _senseless(book: Book) -> Iterator[Problem]:
     for gate in book.value["gates"]:
         if not gate.startswith("after-") or not _is_name(gate[6:]):
             yield book.problem(
-                ("gates", gate), f"{gate!r} is not a gate", "write after- and the step: `after-plan: true`"
+                ("gates", gate), f"{gate!r} is not a gate", "write after- and the step: `after-plan: true`", key=True
             )
     if book.value["pipelines"]:
         yield from _bad_pipelines(book)
@@ -89,13 +89,13 @@ def _senseless(book: Book) -> Iterator[Problem]:
         try:
             notation.pattern(glob)
         except notation.Bad as bad:
-            yield book.problem(("protect",), bad.message, bad.hint)
+            yield book.problem(("protect",), bad.message, bad.hint, item=glob)
 
 
 def _bad_profile(book: Book, name: str, profile: Mapping[str, Any], agents: Mapping[str, Any]) -> Iterator[Problem]:
     at = ("agents", name)
     if not _is_name(name):
-        yield book.problem(at, f"the agent's name {name!r} is not a name", "use a-z, 0-9, - and _")
+        yield book.problem(at, f"the agent's name {name!r} is not a name", "use a-z, 0-9, - and _", key=True)
     if "use" not in profile:
         yield book.problem(at, f"the agent {name!r} does not say which program to use", "add `use: claude`")
     if profile.get("use") == "command" and not profile.get("argv"):

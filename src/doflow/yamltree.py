@@ -120,7 +120,7 @@ def misread(error: Any, text: str, name: str) -> Problem:
     """An error of the YAML library in a person's words."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    message = getattr(error, "problem", None) or "this is not YAML"
+    message: str = getattr(error, "problem", None) or "this is not YAML"
     rows = text.split("\n")
     row = rows[line - 1] if line <= len(rows) else ""
     hint = "quote texts that hold `: ` or ` #` or begin with a special sign, and check the indentation"
@@ -132,4 +132,38 @@ def misread(error: Any, text: str, name: str) -> Problem:
         message, hint = "a tab indents this line", "indent with spaces"
     elif "nested deeper" in message:
         hint = "a flow needs no more than a few levels"
+    elif known := _unclosed(error, rows) or _misquoted(message, line, column, row):
+        line, column, message, hint = known
     return Problem(name, line, column, message, hint)
+
+
+def _unclosed(error: Any, rows: Sequence[str]) -> tuple[int, int, str, str] | None:
+    """A bracket or a quote that is left open is wrong where it opens, not where the reader gives up."""
+    begin, end = error.context_mark, error.problem_mark
+    context, problem = error.context or "", error.problem or ""
+    open_quote = "quoted scalar" in context and "end of stream" in problem
+    if not begin or not end or not (open_quote or ("while parsing a flow" in context and "',' or '" in problem)):
+        return None
+    if begin.line == end.line:
+        return None
+    sign = rows[begin.line][begin.column]
+    close = {"{": "}", "[": "]"}.get(sign, sign)
+    hint = f"write {close} where it ends" + ("" if open_quote else ", and a comma between what is in it")
+    return begin.line + 1, begin.column + 1, f"the {sign} is not closed", hint
+
+
+def _misquoted(message: str, line: int, column: int, row: str) -> tuple[int, int, str, str] | None:
+    """A backslash or a quote within quotes, a comma that is missing."""
+    if "unknown escape" in message:
+        hint = "a backslash in double quotes is written twice; in single quotes it stands as it is"
+        return line, column, "no such escape is known in double quotes", hint
+    before, after = row[: column - 1], row[column - 1 :]
+    if before.endswith("'") and after[:1].isalnum():
+        hint = "write '' for a quote within single quotes, or put the text in double quotes"
+        return line, column, "the text in single quotes ends before this", hint
+    if before.endswith('"') and after[:1].isalnum():
+        hint = 'write \\" for a quote within double quotes, or put the text in single quotes'
+        return line, column, "the text in double quotes ends before this", hint
+    if "',' or '" in message:
+        return line, column, message, "put a comma between the two, or quotes around a text that holds a sign of YAML"
+    return None

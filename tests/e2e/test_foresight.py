@@ -66,10 +66,11 @@ def test_a_file_may_be_made_later_in_the_list_where_the_order_is_another(project
     ("step", "told"),
     [
         ("{prompt: x, makes: a.md, fallback: typo}", "wants the agent 'typo'"),
+        ("{prompt: x, makes: a.md, agent: typo}", "wants the agent 'typo'"),
         ("{kind: review, reads: [input.md], personas: [pm], fixer: typo}", "wants the agent 'typo'"),
         ("{prompt: x, makes: /docs/a.md}", "step a makes '/docs/a.md', which no agent may write: doflow.yaml protects"),
     ],
-    ids=["fallback", "fixer", "protect"],
+    ids=["fallback", "agent", "fixer", "protect"],
 )
 def test_what_flow_and_settings_rule_out_together_is_refused(project: Project, step: str, told: str) -> None:
     project.flow("small", f"flow: small\nsteps:\n  a: {step}\n")
@@ -94,3 +95,14 @@ def test_a_word_in_the_braces_of_a_command_that_is_no_param_is_a_warning(project
         "warning: flows/small.yaml:3:3: step a: {yy} in `check.run` is no param of small and stays as it is",
     ]
     assert project.doit("small", "--goal=x").returncode == 0
+
+
+def test_an_agent_that_is_not_there_is_told_where_it_is_named(project: Project) -> None:
+    project.flow("small", "flow: small\ndefaults: {agent: nobody}\nsteps:\n  a: {prompt: x, makes: a.md}\n")
+    more = "  a:\n    b: {prompt: x, makes: b.md, agent: typo}\n"
+    project.flow("more", f"flow: more\nextends: small\ninsert_after:\n{more}")
+
+    told = project.doflow("validate", "small", "more").stdout
+
+    assert "flows/small.yaml:2:19: step a wants the agent 'nobody'" in told
+    assert "flows/more.yaml:5:40: step b wants the agent 'typo'" in told

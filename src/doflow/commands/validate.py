@@ -49,7 +49,7 @@ def validate(args: Namespace) -> int:
     warnings = [] if problems else _strangers(root, chosen, every, known)
     for flow in flows:
         plan.build(flow, chosen)
-        problems += [*_agents(flow, chosen), *_panes(flow, chosen), *foresight.barred(flow, chosen.protect)]
+        problems += [*_agents(root, flow, chosen), *_panes(flow, chosen), *foresight.barred(flow, chosen.protect)]
         warnings += [*wiring.unmade(subflow.inline(flow, known)), *foresight.loose(flow)]
     problems += _machines(root, flows, not args.what)
     problems += warnings if args.strict else []
@@ -186,19 +186,17 @@ def _unknown(word: str, known: list[str]) -> UsageError:
     return UsageError(f"there is no flow {word}", f"did you mean {near[0]}?" if near else f"flows: {', '.join(known)}")
 
 
-def _agents(flow: Flow, chosen: Settings) -> list[Problem]:
+def _agents(root: Path, flow: Flow, chosen: Settings) -> Iterator[Problem]:
     """A step may ask for an agent that no profile describes: better said now than when its turn comes."""
     known = [profile.name for profile in chosen.agents]
-    return [
-        Problem(
-            step.origin.file, step.origin.line, step.origin.column,
-            f"step {step.id} wants the agent {name!r}{use}, which doflow.yaml does not have",
-            f"agents: {', '.join(known)}; add it below `agents:` in doflow.yaml",
-        )
-        for step in flow.steps
-        for name, use in ((step.agent, ""), (step.fallback, " as its fallback"), (step.fixer, " as its fixer"))
-        if name and "{" not in name and name not in known and name not in registry.KNOWN
-    ]  # fmt: skip
+    for step in flow.steps:
+        for word, use in (("agent", ""), ("fallback", " as its fallback"), ("fixer", " as its fixer")):
+            name = getattr(step, word)
+            if name and "{" not in name and name not in known and name not in registry.KNOWN:
+                at = step.origin if flow.file.endswith((".dot", ".gv")) else load.place(root, step, word)
+                message = f"step {step.id} wants the agent {name!r}{use}, which doflow.yaml does not have"
+                hint = f"agents: {', '.join(known)}; add it below `agents:` in doflow.yaml"
+                yield Problem(at.file, at.line, at.column, message, hint)
 
 
 def _panes(flow: Flow, chosen: Settings) -> list[Problem]:
