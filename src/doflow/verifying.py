@@ -56,7 +56,9 @@ def of_ledger(run: Run, path: Path) -> Iterator[Finding]:
         return
     odd = [number for number, raw in enumerate(lines, 1) if raw and not _entry(raw)]
     if odd:
-        which = f"line {odd[0]}" if len(odd) == 1 else f"lines {', '.join(map(str, odd[:20]))}{' …' if odd[20:] else ''}"
+        which = (
+            f"line {odd[0]}" if len(odd) == 1 else f"lines {', '.join(map(str, odd[:20]))}{' …' if odd[20:] else ''}"
+        )
         words = f"{path}, {which}: not an entry (torn by a killed process, or spoilt), and passed over"
         out = ";".join(f"{number}d" for number in odd)  # in one go: each of them alone would change the others' numbers
         hint = f"sed -i '{out}' '{path}'   takes that out: lock and commits know what is done"
