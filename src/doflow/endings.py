@@ -29,10 +29,13 @@ def broken(job: Job, world: World, trouble: str, denied: tuple[str, ...] = ()) -
     return Outcome(Status.REFUSED if missing else Status.FAILED, f"{reason}; on the way it was refused: {told}", hint)
 
 
-def strayed(job: Job, world: World, strays: tuple[str, ...], mine: tuple[str, ...] = ()) -> Outcome:
+def strayed(
+    job: Job, world: World, strays: tuple[str, ...], mine: tuple[str, ...] = (), beside: tuple[str, ...] = ()
+) -> Outcome:
     """What it wrote elsewhere is put back; an artifact that keeps its contract is held for the person to take."""
     names = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
-    reason = f"{job.name} wrote where it may not: {names}"
+    who = f"{job.name}, or a step at work beside it ({', '.join(beside[:5])})," if beside else job.name
+    reason = f"{who} wrote where it may not: {names}"
     hint = f"that is put back as it was and kept: doflow quarantine list{_leave(job, world, strays)}"
     held = bool(job.makes) and not checks.problems(job.step, job.makes, world)
     if held:

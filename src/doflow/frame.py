@@ -177,7 +177,7 @@ def accepted(
         mine, strays = fence.look(job) if job.watched else ((), ())
         if strays:
             whose = replace(job, makes=()) if unfinished else job
-            return endings.strayed(whose, world, strays, tuple(returned.files(job, world, mine)))
+            return endings.strayed(whose, world, strays, tuple(returned.files(job, world, mine)), fence.beside(job))
         if job.phase and not mine:
             world.ledger.add("warning", **job.where, message=f"the agent of {job.name} is done and changed no file")
         made = returned.files(job, world, mine)

@@ -52,3 +52,26 @@ def test_each_kind_of_path_has_its_line(project: Project) -> None:
     assert "two wrote where it may not: a.txt, b.txt, dodo.py" in done.stdout
     assert f"dodo.py: {NEVER}" in done.stdout and "would allow a.txt" in done.stdout
     assert "specs/001-x/two.md is fine: doflow adopt two" in done.stdout
+
+
+BOTH = """
+import time
+if step == "a":
+    put("src/stray.py", "x")
+(outside / f"{step}.there").touch()
+while not all((outside / f"{other}.there").exists() for other in "ab"):
+    time.sleep(0.01)
+usual()
+"""
+
+
+def test_a_stray_of_steps_at_work_together_is_blamed_on_none_of_them_alone(project: Project) -> None:
+    project.flow("work", "flow: work\nsteps:\n  a: {prompt: A, makes: a.md}\n  b: {prompt: B, makes: b.md, after: []}\n")
+    project.agent(BOTH)
+
+    done = project.doit("-n", "2", "--continue", "work", "--goal=x")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert "a, or a step at work beside it (b), wrote where it may not: src/stray.py" in said
+    assert "b, or a step at work beside it (a), wrote where it may not: src/stray.py" in said

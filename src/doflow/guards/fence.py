@@ -87,6 +87,10 @@ class Fence:
             ends.work_kept(self._world, job, tuple(change.path for change in theirs))
         return tuple(change for change in mine if change not in theirs), self._tainted
 
+    def beside(self, job: Job) -> tuple[str, ...]:
+        """The jobs that were at work with this one: what strays may be theirs."""
+        return tuple(dict.fromkeys(scope.name for scope in self._window if scope.name != job.name))
+
     def undo(self, job: Job, why: str) -> tuple[str, ...]:
         """Put back what the job changed inside its scope; gives the paths, which are kept in quarantine."""
         mine, _ = self.look(job)

@@ -22,6 +22,7 @@ class Scope:
         )
         self._steer = steer
         self.protect = (*steer, *world.settings.protect, *world.flow.protect, *job.step.protect)
+        self.name = job.name
         self.makes = frozenset(job.makes)
         self.writes = job.writes
         tasks = {path for path in _lists(job, world) if not sections.is_backlog(path)}
