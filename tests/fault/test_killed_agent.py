@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from tests.support.crash import alive, none_left
@@ -141,6 +142,8 @@ def test_an_agent_that_outlives_doflow_and_its_nanny_is_killed_before_another_on
     assert list(alive(project.home)) == [agent]
 
     done = project.doit("work")
+    with suppress(ProcessLookupError):
+        os.kill(agent, signal.SIGKILL)  # if it should be alive: it would be for ever
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"a killed run left programs at work, which are killed: {agent}" in done.stdout + done.stderr
