@@ -209,7 +209,7 @@ def every(story: Story, end: End, kind: str, folder: Path, points: range) -> int
 
 
 def test_a_run_killed_at_a_sample_of_its_records_is_finished_by_the_same_command(tmp_path, undisturbed):
-    assert every(TEN, undisturbed[TEN], "records", tmp_path, range(3, 2000, 67)) >= 4
+    assert every(TEN, undisturbed[TEN], "records", tmp_path, range(3, 2000, 29)) >= 4
 
 
 def test_a_run_killed_at_a_sample_of_its_effects_is_finished_by_the_same_command(tmp_path, undisturbed):

@@ -2,7 +2,7 @@
 
     python crash.py KIND N doit's own arguments …
 
-- `records`: before and after every durable record (a line of the ledger, a file written whole, doit's memory)
+- `records`: before and after every line of the ledger, after every change of doit's memory
 - `effects`: in the middle and at the end of every write, after every sync, rename, removal, new folder and git process
 - `session`: like `records`, but in the bug-fix session that is started inside
 - `locks`: while git holds its locks, in every call of it that changes a ref or the person's index
@@ -44,15 +44,6 @@ class Points:
 
         setattr(owner, name, wrapped)
 
-    def before(self, owner: Any, name: str) -> None:
-        plain: Callable[..., Any] = getattr(owner, name)
-
-        def wrapped(*args: Any, **given: Any) -> Any:
-            self.reach()
-            return plain(*args, **given)
-
-        setattr(owner, name, wrapped)
-
     def after(self, owner: Any, name: str) -> None:
         plain: Callable[..., Any] = getattr(owner, name)
 
@@ -79,12 +70,9 @@ class Points:
 
 
 def records(points: Points) -> None:
-    """Whatever is written whole ends in a rename: before it is begun and after that."""
-    from doflow import files, ledger, state
+    from doflow import ledger, state
 
     points.around(ledger.Ledger, "add")
-    points.before(files, "write")
-    points.after(os, "replace")
     points.after(state.Backend, "_commit")
 
 
