@@ -11,6 +11,7 @@ from doflow.model import Flow, Step
 from doflow.strict import nearest
 
 _BY_AGENT = ("agent", "implement", "review")  # a command is not held to `protect`, and `install` is for such files
+_MANY = 5000
 _AWK = ("print", "next", "exit", "getline")
 
 
@@ -73,14 +74,16 @@ Table = Mapping[str, tuple[Entry, Step]]
 def _too_early(table: Table, pipeline: tuple[str, ...]) -> Iterator[Problem]:
     """A step that reads what is only made after it, whichever way the run takes."""
     makers = {said.replace("{step}", name): name for name, (_, step) in table.items() for said in step.makes}
+    if not makers:
+        return
     place = {name: number for number, name in enumerate(pipeline)}
-    ways: list[tuple[str, ...]] = []
+    ways: list[tuple[str, ...]] | None = None
     for name, (entry, step) in table.items():
         for said in wiring.needed(step):
             maker = makers.get(said, "")
             if not maker or place.get(maker, len(place)) < place.get(name, -1) or step.kind == "install":
                 continue
-            ways = ways or list(_ways(table, pipeline))
+            ways = _ways(table, pipeline) if ways is None else ways
             mine = [way for way in ways if name in way]
             late = any(maker in way for way in mine) and not any(_before(maker, name, way, table) for way in mine)
             if late and (path := _said(entry, said)):
@@ -99,18 +102,20 @@ def _said(entry: Entry, said: str) -> tuple[str | int, ...]:
     return ()
 
 
-def _ways(table: Table, pipeline: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Every order of steps that a run can take."""
+def _ways(table: Table, pipeline: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Every order of steps that a run can take; none where there are too many to look at."""
     waiting, seen = [pipeline], {pipeline}
     while waiting:
         way = waiting.pop()
-        yield way
+        if len(seen) > _MANY:
+            return []
         for place, name in enumerate(way):
             for route in table[name][1].routes if name in table else ():
                 other = (*way[: place + 1], *(then for then in route.then if then not in way[: place + 1]))
                 if route.then and other not in seen:
                     seen.add(other)
                     waiting.append(other)
+    return list(seen)
 
 
 def _before(first: str, then: str, way: tuple[str, ...], table: Table) -> bool:
