@@ -11,7 +11,6 @@ from doflow.model import Flow, Step
 from doflow.strict import nearest
 
 _BY_AGENT = ("agent", "implement", "review")  # a command is not held to `protect`, and `install` is for such files
-_MANY = 5000
 _AWK = ("print", "next", "exit", "getline")
 
 
@@ -107,7 +106,7 @@ def _ways(table: Table, pipeline: tuple[str, ...]) -> list[tuple[str, ...]]:
     waiting, seen = [pipeline], {pipeline}
     while waiting:
         way = waiting.pop()
-        if len(seen) > _MANY:
+        if len(seen) > wiring.MANY:
             return []
         for place, name in enumerate(way):
             for route in table[name][1].routes if name in table else ():

@@ -10,6 +10,9 @@ from doflow.errors import FlowError, Problem
 from doflow.model import Flow, Step
 from doflow.strict import nearest
 
+#: orders of steps that are looked at in one flow
+MANY = 2000
+
 
 def problems(draft: Draft, steps: Sequence[Step], pipeline: Sequence[str]) -> list[Problem]:
     """All of them; circles are only looked for where every name is known."""
@@ -85,10 +88,11 @@ def _two_makers(pairs: Sequence[tuple[Entry, Step]]) -> Iterator[Problem]:
 
 
 def _circles(table: dict[str, tuple[Entry, Step]], pipeline: tuple[str, ...]) -> Iterator[Problem]:
-    """A circle in any order of steps that a run can take: the pipeline, and what each route makes of it."""
+    """A circle in any order of steps that a run can take: the pipeline, and what each route makes of it. Of very many
+    orders not all are looked at: doit refuses a circle too, and a route cannot bring back what has run."""
     waiting, seen = [(pipeline, "")], {pipeline}
     told: set[str] = set()
-    while waiting:
+    while waiting and len(seen) < MANY:
         active, via = waiting.pop()
         circle = _circle(table, active)
         if circle and circle[0] not in told:

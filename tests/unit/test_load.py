@@ -258,3 +258,20 @@ def test_a_project_without_flows_has_the_packaged_ones_and_watches_for_its_own(t
 
     assert "tiny" in found.flows
     assert str(tmp_path / "flows") in found.sources
+
+
+def test_a_flow_with_more_ways_than_can_be_looked_at_is_loaded_all_the_same(tmp_path):
+    def rest(number: int) -> str:
+        return ", ".join([*(f"s{other}" for other in range(number, 40)), "last"])
+
+    def routes(number: int) -> str:
+        return "".join(f'      - {{when: "{way}: {number}", then: [{rest(number + way)}]}}\n' for way in (1, 2))
+
+    steps = "".join(
+        f"  s{number}:\n    prompt: x\n    makes: m{number}.md\n    reads: [late.md]\n    routes:\n{routes(number)}"
+        for number in range(40)
+    )
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows/big.yaml").write_text(f"flow: big\nsteps:\n{steps}  last: {{prompt: x, makes: late.md}}\n")
+
+    assert len(load.catalogue(tmp_path).flows["big"].steps) == 41
