@@ -66,7 +66,9 @@ usual()
 
 
 def test_a_stray_of_steps_at_work_together_is_blamed_on_none_of_them_alone(project: Project) -> None:
-    project.flow("work", "flow: work\nsteps:\n  a: {prompt: A, makes: a.md}\n  b: {prompt: B, makes: b.md, after: []}\n")
+    project.flow(
+        "work", "flow: work\nsteps:\n  a: {prompt: A, makes: a.md}\n  b: {prompt: B, makes: b.md, after: []}\n"
+    )
     project.agent(BOTH)
 
     done = project.doit("-n", "2", "--continue", "work", "--goal=x")
