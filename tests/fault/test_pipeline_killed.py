@@ -165,7 +165,7 @@ def test_a_run_that_is_killed_anywhere_still_ends_validated(tmp_path: Path) -> N
         project.write("auth.dot", LOOP)
         project.agent('put("ok.txt", "yes\\n" if step == "build-2" else f"no, {step}\\n"); say("built")')
         project.commit("A pipeline")
-        argv = (sys.executable, crash.__file__, "records", str(last), "auth")
+        argv = (sys.executable, crash.__file__, "writes", str(last), "auth")
         first = subprocess.run(argv, cwd=project.root, env=project.env, capture_output=True, text=True, check=False)
         assert crash.none_left(project.home) == {}
         again = project.doit("auth")

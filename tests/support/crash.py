@@ -3,6 +3,7 @@
     python crash.py KIND N doit's own arguments …
 
 - `records`: before and after every line of the ledger, after every change of doit's memory
+- `writes`: like `records`, and before and after every file that is written whole
 - `effects`: in the middle and at the end of every write, after every sync, rename, removal, new folder and git process
 - `session`: like `records`, but in the bug-fix session that is started inside
 - `locks`: while git holds its locks, in every call of it that changes a ref or the person's index
@@ -44,6 +45,15 @@ class Points:
 
         setattr(owner, name, wrapped)
 
+    def before(self, owner: Any, name: str) -> None:
+        plain: Callable[..., Any] = getattr(owner, name)
+
+        def wrapped(*args: Any, **given: Any) -> Any:
+            self.reach()
+            return plain(*args, **given)
+
+        setattr(owner, name, wrapped)
+
     def after(self, owner: Any, name: str) -> None:
         plain: Callable[..., Any] = getattr(owner, name)
 
@@ -74,6 +84,15 @@ def records(points: Points) -> None:
 
     points.around(ledger.Ledger, "add")
     points.after(state.Backend, "_commit")
+
+
+def writes(points: Points) -> None:
+    """Whatever is written whole ends in a rename: before it is begun and after that."""
+    from doflow import files
+
+    records(points)
+    points.before(files, "write")
+    points.after(os, "replace")
 
 
 def effects(points: Points) -> None:
@@ -201,7 +220,7 @@ def main() -> int:
     from doit.doit_cmd import DoitMain
 
     points = Points(last)
-    {"records": records, "effects": effects, "locks": locks, "session": session}[kind](points)
+    {"records": records, "writes": writes, "effects": effects, "locks": locks, "session": session}[kind](points)
     code = int(DoitMain().run(sys.argv[1:]) or 0)
     if kind != "session":
         _tell(kind, points)
