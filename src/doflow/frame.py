@@ -54,6 +54,7 @@ def _resumed(job: Job, world: World, fence: Fence, produce: Produce, entry: Mapp
     outcome = returned.outcome(entry)
     if entry.get("unfinished"):
         return _attempts(job, world, fence, produce, Again(entry, outcome, ""))
+    world.ledger.add("resumed", **job.where)
     trouble = problems(job, world, outcome)
     if not trouble:
         return outcome

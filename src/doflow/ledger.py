@@ -30,7 +30,7 @@ DURABLE = frozenset({
 LATER = "later"
 
 #: events that are shown but not kept: they would repeat with every look at a run
-SHOWN = frozenset({"heartbeat", "step_skipped"})
+SHOWN = frozenset({"heartbeat", "step_skipped", "resumed"})
 
 Keep = Callable[[int, str, str], str]
 _WRITTEN: set[str] = set()

@@ -14,7 +14,7 @@ from doflow.ledger import now
 from doflow.world import World
 
 _GAP = 0.2
-_QUIET = frozenset({"heartbeat", "step_skipped", "call_starting", "call_ended"})  # they change nothing in it
+_QUIET = frozenset({"heartbeat", "step_skipped", "resumed", "call_starting", "call_ended"})  # they change nothing in it
 _SHARE = 50  # a large state is written seldom enough to cost a fiftieth of the time
 
 

@@ -73,16 +73,20 @@ class Plain(View):
         self._out = out
         self._began: dict[str, float] = {}
         self._flows: dict[str, str] = {}
-        self._began_any = False
+        self._did = False
         self._last = ""
 
     def hear(self, entry: Entry) -> None:
         event, name = entry["event"], self._name(entry)
         if event in ("step_starting", "phase_starting"):
             self._began[name] = time.monotonic()
-            self._began_any = True
+            self._did = True
             self._starts(name, entry)
+        elif event == "resumed":
+            self._began[name] = time.monotonic()
+            self._head(name, f".  {name}  (goes on with what was made before)")
         elif event in ("step_complete", "phase_complete"):
+            self._did = True
             self._done(name, entry)
         elif event == "run_started":
             base = entry.get("base") or ""
@@ -100,7 +104,7 @@ class Plain(View):
             self._say(f"   ! {name}: {entry['reason']}; again in {entry['wait']:.0f} s")
         elif event == "pipeline_complete":
             done, nothing = f"done: {entry['run']} ({entry['flow']})", f"{entry['run']}: nothing to do"
-            self._say(done if self._began_any else nothing)
+            self._say(done if self._did else nothing)
 
     def about(self, flow: str, run: str) -> None:
         self._flows[run] = flow

@@ -55,6 +55,15 @@ def coded(project: Project, repair: int = 2) -> Project:
     return project
 
 
+def half_repaired(project: Project) -> Started:
+    """A run whose agent is in the middle of its repair."""
+    coded(project)
+    touch(project, "half")
+    running = project.start("doit", "work", "--goal=x")
+    assert eventually(lambda: not (project.outside / "half").exists())
+    return running
+
+
 def touch(project: Project, *names: str) -> None:
     for name in names:
         (project.outside / name).touch()
@@ -131,10 +140,7 @@ def test_a_phase_that_was_killed_in_its_check_is_repaired(project):
 
 @pytest.mark.always
 def test_a_repair_that_is_killed_in_the_middle_leaves_what_was_returned_before_it(project):
-    coded(project)
-    touch(project, "half")
-    running = project.start("doit", "work", "--goal=x")
-    assert eventually(lambda: not (project.outside / "half").exists())
+    running = half_repaired(project)
     stopped(project, signal.SIGKILL, running)
 
     again = project.doit("work")
@@ -240,14 +246,13 @@ def test_a_check_that_is_interrupted_again_and_again_loses_nothing(project):
     again = project.doit("work")
 
     assert (again.returncode, project.calls()) == (0, ["a"]), again.stdout + again.stderr
+    assert ".  work:a  (goes on with what was made before)" in again.stdout
+    assert again.stdout.splitlines()[-1] == "done: 001-x (work)"
 
 
 @pytest.mark.always
 def test_a_repair_that_is_interrupted_is_handed_back_by_the_next_command(project):
-    coded(project)
-    touch(project, "half")
-    running = project.start("doit", "work", "--goal=x")
-    assert eventually(lambda: not (project.outside / "half").exists())
+    running = half_repaired(project)
 
     stopped(project, signal.SIGINT, running)
 

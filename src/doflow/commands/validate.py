@@ -243,7 +243,7 @@ def _plain(flow: Flow) -> dict[str, object]:
 def _tell(root: Path, flows: list[Flow], problems: list[Problem]) -> None:
     for flow in flows:
         place = "packaged" if flow.packaged else os.path.relpath(flow.file, root)
-        say(f"ok  {flow.name}  ({place}, {len(flow.steps)} steps)")
+        say(f"ok  {flow.name}  ({place}, {len(flow.steps)} step{'s' * (len(flow.steps) != 1)})")
     for problem in problems:
         say(str(problem))
     if problems:
