@@ -112,20 +112,24 @@ def test_items_of_a_file_are_known_when_it_is_made_and_a_changed_or_new_one_runs
     assert work.calls() == [], "an item that is gone asks for nothing; the others did not change"
 
 
+def refused(project: Project, listed: str, told: str) -> Project:
+    """The list that an agent made cannot be gone over: it is said in words, before the first item."""
+    work = begun(project, FILED)
+    work.agent(f'make("{listed}") if step == "list" else usual()')
+    done = work.doit("work", "--goal=x")
+    assert (done.returncode, work.calls()) == (1, ["list"])
+    assert told in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return work
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [("no list at all", "holds no list of items"), ("- {name: [", "parts.yaml")],
     ids=["words", "broken"],
 )
 def test_a_file_without_items_fails_in_words_and_goes_on_when_it_is_mended(project, text, words):
-    work = begun(project, FILED)
-    work.agent(f'make("{text}") if step == "list" else usual()')
-
-    done = work.doit("work", "--goal=x")
-
-    assert (done.returncode, work.calls()) == (1, ["list"])
-    assert words in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    work = refused(project, text, words)
     assert work.state()["status"] == "failed"
     (work.run_dir() / "parts.yaml").write_text("- {name: one, size: 1}\n")
     ran(work, "work")
@@ -260,13 +264,7 @@ def test_items_that_would_write_over_each_other_are_refused_before_anything_is_p
     ids=["texts", "twice"],
 )
 def test_a_list_whose_items_would_write_over_each_other_is_refused_before_the_first_of_them(project, listed, told):
-    work = begun(project, FILED)
-    work.agent(f'make("{listed}") if step == "list" else usual()')
-
-    done = work.doit("work", "--goal=x")
-
-    assert (done.returncode, work.calls()) == (1, ["list"])
-    assert told in done.stdout + done.stderr
+    work = refused(project, listed, told)
     assert work.doflow("status").returncode == 0
     parts = work.run_dir() / "parts.yaml"
     parts.write_text("- {name: a, size: 1}\n- {name: b, size: 2}\n")
