@@ -119,11 +119,13 @@ class Session:
 
     def _succeed(self, holder: Holder) -> None:
         """The run before was killed: what it had started ends, what its git had locked at that moment is free again."""
-        from doflow import marked
+        from doflow import marked, process
         from doflow.repo import look, stale
 
         if holder.dead:
-            alive = marked.kill(b"DOFLOW_TREE=%d.*" % holder.dead, os.fsencode(f"DOFLOW_RUN_DIR={self.root}/*"))
+            alive = marked.kill(
+                f"{process.MARK}={holder.dead}.*".encode(), os.fsencode(f"DOFLOW_RUN_DIR={self.root}/*")
+            )
             if alive:
                 self.warn(f"a killed run left programs at work, which are killed: {', '.join(map(str, sorted(alive)))}")
         freed = stale.free(look.find(str(self.root)), holder.left)

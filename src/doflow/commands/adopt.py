@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from doflow import adopting, deciding, outlook, sections
+from doflow import adopting, deciding, outlook, settle
 from doflow.checks import registry as checks
 from doflow.errors import UsageError
 from doflow.model import Step
@@ -61,8 +61,7 @@ def _contract(step: Step, world: World) -> None:
     paths = tuple(world.path(said) for said in step.makes)
     trouble = checks.problems(step, paths, world)
     wanted = tuple(route.when for route in step.routes)
-    texts = [world.place.text(path) or "" for path in paths]
-    if not trouble and wanted and not any(sections.marker(text, wanted) for text in texts):
+    if not trouble and wanted and not settle.written(step, world):
         record = world.book.steps.get(step.id)
         if record is None or record.marker not in wanted:
             trouble = f"none of the lines {', '.join(f'`{when}`' for when in wanted)} stands in {', '.join(paths)}"
