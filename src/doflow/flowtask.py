@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from doit.action import BaseAction
@@ -16,30 +16,55 @@ if TYPE_CHECKING:
 
 
 IO = {"capture": False}
+Rest = Callable[[], dict[str, Any]]
 
 
 class FlowTask(Task):  # type: ignore[misc]
     """A task that learns from a router's answer what it waits for."""
 
-    ahead: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-
-    def sister(self, **own: Any) -> FlowTask:
-        """Another task with these attributes of its own: what doit has checked of the first one it need not check again."""
-        other = FlowTask.__new__(FlowTask)
-        other.__dict__ = {
-            **self.__dict__,
-            "creator_params": [],
-            "setup_tasks": [],
-            "wild_dep": [],
-            "value_savers": [],
-            "file_dep": set(),
-            "values": {},
-            **own,
-        }
-        return other
+    ahead: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
     def update_deps(self, deps: Mapping[str, Any]) -> None:
-        super().update_deps(self.ahead(deps) if self.ahead and "order" in deps else deps)
+        super().update_deps(self.ahead(deps) if "order" in deps and hasattr(self, "ahead") else deps)
+
+
+class Outline(FlowTask):
+    """A task of which only the name is known, what it waits for and what it makes: as much as doit looks at in all of them
+    before the first one runs. The rest of it is made when doit turns to it."""
+
+    wild_dep: Collection[str] = ()
+    setup_tasks: Collection[str] = ()
+    file_dep: Collection[str] = ()
+
+    def __init__(
+        self, name: str, group: str, waits: tuple[list[str], set[str]], targets: list[str], rest: Rest
+    ) -> None:
+        self.name = name
+        self.subtask_of = group
+        self.task_dep, self.calc_dep = waits
+        self.targets = targets
+        self._rest = rest
+
+    def __getattr__(self, name: str) -> Any:
+        rest = self.__dict__.pop("_rest", None)
+        if rest is None:
+            raise AttributeError(name)
+        self.__dict__ = {**rest(), **self.__dict__}
+        return getattr(self, name)
+
+
+def rest(first: FlowTask, **own: Any) -> dict[str, Any]:
+    """The attributes of a task like the first one: what doit has checked of that it need not check again."""
+    return {
+        **first.__dict__,
+        "creator_params": [],
+        "setup_tasks": [],
+        "wild_dep": [],
+        "value_savers": [],
+        "file_dep": set(),
+        "values": {},
+        **own,
+    }
 
 
 class Deed(BaseAction):  # type: ignore[misc]

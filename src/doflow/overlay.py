@@ -74,7 +74,7 @@ class Book:
     def said(self, path: Keys) -> str:
         """Who said it, with the line where it was the file."""
         where = self.where.get(path, "default")
-        return f"{FILE}:{self.doc.where(path, key=True)[0]}" if where == FILE and self.doc else where
+        return f"{FILE}:{self.doc.line(path)}" if where == FILE and self.doc else where
 
     def problem(self, path: Keys, message: str, hint: str, key: bool = False, item: str = "") -> Problem:
         """At the value, at its key, or at the one item of a list."""

@@ -6,21 +6,28 @@ whatever goes over several lines, whatever is wrong) is left to it: None is the 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from doflow.light import regex
 from doflow.strict import Lines, scalar
 
-_LINE = regex(r"( *)([A-Za-z_][A-Za-z0-9_-]*):(?: +([^ #].*))?(?: +#.*)? *")
+_LINES = regex(r"^(?:( *)([A-Za-z_][A-Za-z0-9_-]*):(?: +([^ #].*))?(?: +#.*)? *|(.*))$", re.MULTILINE)
 _STRANGE = regex("[\t\r\x85\u2028\u2029\ufeff]")
 _END = regex(r" *(?: #.*)?")
 _PLAIN = regex(r"(?!-+ |-+$)[A-Za-z0-9_./~$+=^(<;-][^#:]*")
 _TOKEN = regex(
     r""" *(?:([\[\]{},])|"([^"\\]*)"|'([^']*)'|((?!-+[ ,\]}])[A-Za-z0-9_./~$+=^(<;-][^,\[\]{}:#"'?|>%@`!&*]*)(?:(:) +)?)"""
 )
-_TEXTS = regex(r'\[(?:(?:"[^"\\]+"|[A-Za-z_./][A-Za-z0-9_./-]*)(?:, +|(?=\])))+\]')
-_TEXT = regex(r'"([^"]+)"|([A-Za-z_./][A-Za-z0-9_./-]*)')
+_WORD = "[A-Za-z_./][A-Za-z0-9_./-]*"
+_ITEM = f"""(?:"[^"\\\\]+"|'[^']+'|{_WORD})"""
+_TEXTS = regex(rf"\[{_ITEM}(?:, +{_ITEM})*\]")
+_TEXT = regex(rf""""([^"]+)"|'([^']+)'|({_WORD})""")
+_PAIR = regex(
+    rf"""[{{ ]([A-Za-z_][A-Za-z0-9_-]*): +(?:({_WORD})|({_ITEM}|\[{_ITEM}(?:, +{_ITEM})*\]))(?:,(?= )|}}$)|(.)"""
+)
 _NOT_KEYS = frozenset(("true", "false", "null"))
+_NEW: Any = object()
 
 
 class _Odd(Exception):
@@ -32,25 +39,23 @@ def read(text: str) -> tuple[dict[str, Any], Lines] | None:
     if _STRANGE.search(text):
         return None
     try:
-        return _read(text.split("\n"))
+        return _read(_LINES.findall(text))
     except _Odd:
         return None
 
 
-def _read(rows: list[str]) -> tuple[dict[str, Any], Lines]:
+def _read(rows: list[tuple[str, str, str, str]]) -> tuple[dict[str, Any], Lines]:
     top: dict[str, Any] = {}
     lines: Lines = {id(top): (0, [])}
     open_: list[tuple[int, dict[str, Any], list[int]]] = []  # around the one that is being read
     here, mapping, places = 0, top, lines[id(top)][1]
     waiting = ""
-    look = _LINE.fullmatch
-    for number, row in enumerate(rows, 1):
-        found = look(row)
-        if found is None:
-            if row.strip(" ")[:1] in ("", "#"):
+    known: dict[str, Any] = {}  # much is said again and again
+    for number, (space, name, said, other) in enumerate(rows, 1):
+        if not name:
+            if other.strip(" ")[:1] in ("", "#"):
                 continue
             raise _Odd
-        space, name, said = found.groups()
         indent = len(space)
         if waiting:
             if indent <= here or len(open_) > 20:
@@ -65,21 +70,44 @@ def _read(rows: list[str]) -> tuple[dict[str, Any], Lines]:
         if here != indent or name in mapping or name in _NOT_KEYS:
             raise _Odd
         places.append(number)
-        if said is None:
+        if not said:
             waiting = name
             mapping[name] = None
+        elif said[0] == "{":
+            mapping[name] = _pairs(said, known)
         else:
-            mapping[name] = _value(said)
+            value = known.get(said, _NEW)
+            if value is _NEW:
+                value = known[said] = _value(said)
+            mapping[name] = value
     if waiting or not top:
         raise _Odd
     return top, lines
+
+
+def _pairs(said: str, known: dict[str, Any]) -> dict[str, Any]:
+    """A mapping on one line: nearly always of words and lists of words; else token by token."""
+    found = _PAIR.findall(said)
+    out: dict[str, Any] = {}
+    for name, word, text, odd in found:
+        if odd:
+            value: dict[str, Any] = _value(said)
+            return value
+        what = word or text
+        entry = known.get(what, _NEW)
+        if entry is _NEW:
+            entry = known[what] = scalar(word) if word else _value(text)
+        out[name] = entry
+    if len(out) != len(found) or not _NOT_KEYS.isdisjoint(out):
+        raise _Odd
+    return out
 
 
 def _value(said: str) -> Any:
     first = said[0]
     if first in "[{\"'":
         if _TEXTS.fullmatch(said):  # nearly every command and every list of files
-            return [double or scalar(word) for double, word in _TEXT.findall(said)]
+            return [double or single or scalar(word) for double, single, word in _TEXT.findall(said)]
         value, end = _inline(said, 0, 0)
         if not _END.fullmatch(said, end):
             raise _Odd

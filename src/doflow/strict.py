@@ -50,6 +50,18 @@ class Doc:
             mark, node = found
         return place(mark if key else node)
 
+    def line(self, path: Path) -> int:
+        """The line of the key at `path`. What is known by its lines has each value on the line of its key, so far as it has
+        no lines of its own: the tree need not be made to count them."""
+        value, line = self.value, 0
+        for part in path:
+            if not isinstance(value, dict) or part not in value:
+                break
+            if id(value) in self.lines:
+                line = self.lines[id(value)][1][list(value).index(str(part))]
+            value = value[str(part)]
+        return line or self.where(path, key=True)[0]
+
     def problem(self, path: Path, message: str, hint: str = "", key: bool = False) -> Problem:
         return Problem(self.file, *self.where(path, key), message, hint)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from doit.task import Task
 
 from doflow import creators, groups, hot, project
-from doflow.flowtask import IO, Deed, FlowTask, Fresh, ahead
+from doflow.flowtask import IO, Deed, FlowTask, Fresh, Outline, ahead, rest
 from doflow.session import Session, Work
 from doflow.state import Backend
 
@@ -95,14 +95,12 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
         yield from _hot(flow, about, stamp)
         return
     work = open_work(session, flow, given)
-    from doflow.actions import of
-
     first = FlowTask(flow, (), io=IO, verbosity=2, subtask_of=flow)
     for node in work.world.plan.nodes:
         if node.role in ("phases", "each"):
             yield from groups.fill(session, work, node)
         else:
-            yield _task(session, work, node, first, of)
+            yield _task(session, work, node, first)
     yield _group(flow, work)
 
 
@@ -191,26 +189,30 @@ def _names(text: Any, flow: str) -> frozenset[str]:
     return frozenset(name.strip().removeprefix(f"{flow}:") for name in str(text or "").split(",") if name.strip())
 
 
-def _task(session: Session, work: Work, node: Node, first: FlowTask, of: Any) -> Task:
+def _task(session: Session, work: Work, node: Node, first: FlowTask) -> Task:
     world = work.world
     step = world.flow.step(node.step)
     assert step is not None
-    act, judge = of(session, work, node, step)
     targets = (
         [os.path.join(session.root, world.path(said)) for said in step.makes]
-        if node.role == "step" and not world.frozen and step.kind != "install"
+        if step.makes and node.role == "step" and not world.frozen and step.kind != "install"
         else []
     )
-    return first.sister(
-        name=node.name,
-        doc=FlowTask._init_doc(node.doc),
-        _actions=[Deed(act)],
-        targets=targets,
-        uptodate=[(Fresh(judge), [], {})],
-        task_dep=list(node.deps),
-        calc_dep={node.router} if node.router else set(),
-        ahead=ahead(work, node),
-    )
+
+    def whole() -> dict[str, Any]:
+        from doflow.actions import of
+
+        act, judge = of(session, work, node, step)
+        return rest(
+            first,
+            doc=FlowTask._init_doc(node.doc),
+            _actions=[Deed(act)],
+            uptodate=[(Fresh(judge), [], {})],
+            ahead=ahead(work, node),
+        )
+
+    waits = (list(node.deps), {node.router} if node.router else set())
+    return Outline(node.name, first.name, waits, targets, whole)
 
 
 def _group(flow: str, work: Work) -> Task:

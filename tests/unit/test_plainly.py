@@ -72,6 +72,22 @@ PIECES = [
         r"u: a  ",
         r"v:w",
         r"x:  y",
+        r"a: {b: c, d: [e, 'f g', \"h, i\"], j: 'k}'}",
+        r"a: {b: 'c''d'}",
+        r"a: {b: c, b: d}",
+        r"a: {b: c}  # d",
+        r"a: {b: true, c: null, d: ~}",
+        r"a: {true: b}",
+        r"a: {b: [true, x]}",
+        r"a: {b: c, }",
+        r"a: {b: c}}",
+        r"a: {b: -c, d: e f}",
+        r"a: {b: [c], d: {e: f}}",
+        r"a: {b: c ,d: e}",
+        r"a: {b: c:, d: e}",
+        r"a: {b: 'c'd, e: f}",
+        r"a: {b: c,  d: e}",
+        r"a: {b: c}, d",
         r"  z:",
         r"a: {b: c,d: e}",
         r"a: [b,c]",
@@ -118,6 +134,9 @@ def agree(text: str) -> bool:
     plain = strict.Doc("x", value, lambda: root, {})
     for path in mappings(found[0]):
         assert doc.origins(path) == plain.origins(path), text
+        assert [doc.line((*path, name)) for name in doc.origins(path)] == [
+            at.line for at in plain.origins(path).values()
+        ]
     return True
 
 
