@@ -6,17 +6,23 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from doit.exceptions import TaskFailed
 
-from doflow import adopting, files, judge, process, settle
+from doflow import files, process
 from doflow.errors import AGAIN, DoflowError
+from doflow.light import later
 from doflow.model import Outcome, Status, Step
 from doflow.plan import Node
 from doflow.session import CODES, Session, Work
 from doflow.state import FORGOTTEN
 from doflow.world import STATE
+
+if TYPE_CHECKING:
+    from doflow import adopting, judge, settle
+else:
+    adopting, judge, settle = map(later, ("doflow.adopting", "doflow.judge", "doflow.settle"))
 
 Act = Callable[[], object]
 Judge = Callable[[Mapping[str, Any]], tuple[str, ...]]

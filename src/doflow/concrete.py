@@ -22,16 +22,7 @@ def flow(found: Flow, params: Mapping[str, str]) -> Flow:
 
 
 def step(found: Step, params: Mapping[str, str]) -> Step:
-    if not (found.makes or found.reads or found.needs or found.writes or found.phases):
-        return found
-    paths = (
-        *found.makes,
-        *(found.writes or ()),
-        found.phases,
-        *found.phases_or,
-        *(read.path for read in (*found.reads, *found.needs)),
-    )
-    if not any("{" in path for path in paths):
+    if not any("{" in path for path in _paths(found)):
         return found
     base = {**params, "step": found.id.partition(":")[0]}
     given = {**base, **{name: substitute(value, base) for name, value in found.params}}
@@ -44,6 +35,11 @@ def step(found: Step, params: Mapping[str, str]) -> Step:
         reads=tuple(_read(read, given, found) for read in found.reads),
         needs=tuple(_read(read, given, found) for read in found.needs),
     )
+
+
+def _paths(found: Step) -> list[str]:
+    reads = [read.path for read in found.reads + found.needs]
+    return [*found.makes, *(found.writes or ()), found.phases, *found.phases_or, *reads]
 
 
 def items(found: Step, text: str | None, name: str, known: Collection[str] = ()) -> tuple[Step, ...]:

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from doflow import endings, judge, keys, patience, process, returned, sessions
-from doflow.checks import registry as checks
+from doflow import keys, process
 from doflow.job import Job
-from doflow.light import replace
+from doflow.light import later, replace
 from doflow.model import Outcome, Status
-from doflow.patience import Patience
-from doflow.returned import Again
-from doflow.sessions import Session
-from doflow.settle import marker, settle
 from doflow.world import World
 
 if TYPE_CHECKING:
+    from doflow import endings, judge, patience, returned, sessions, settle
+    from doflow.checks import registry as checks
     from doflow.guards.fence import Fence
+    from doflow.patience import Patience
+    from doflow.returned import Again
+    from doflow.sessions import Session
+else:
+    endings, judge, patience, returned = map(
+        later, ("doflow.endings", "doflow.judge", "doflow.patience", "doflow.returned")
+    )
+    sessions, settle, checks = map(later, ("doflow.sessions", "doflow.settle", "doflow.checks.registry"))
 
 #: ends of a call that mean: not now
 WAITING = frozenset({Status.RATE_LIMITED, Status.PAUSED, Status.CANCELLED, Status.AUTH})
@@ -31,18 +36,22 @@ Produce = Callable[[Job, World, int], Outcome]
 
 def perform(job: Job, world: World, fence: Fence, produce: Produce) -> Outcome:
     """Do a job, or finish what an earlier process began of it."""
-    waiting = Patience(job, world)
+    waiting: Patience | None = None
     ended: Outcome | None = None
     while ended is None:
-        entry = returned.kept(job, world)
+        entry = returned.kept(job, world) if job.name in world.book.returned else None
         if entry is not None:
             outcome = _resumed(job, world, fence, produce, entry)
         else:
             outcome = _refusal(job, world) or _attempts(job, world, fence, produce)
-        ended = waiting.over(outcome)
+        if outcome.status is Status.RATE_LIMITED:
+            waiting = waiting or patience.Patience(job, world)
+            ended = waiting.over(outcome)
+        else:
+            ended = outcome
     outcome = ended
     if outcome.ok:
-        outcome = settle(job, world, outcome)
+        outcome = settle.settle(job, world, outcome)
     if not outcome.ok:
         outcome = endings.hinted(outcome, world)
         endings.told(job, world, outcome)
@@ -53,7 +62,7 @@ def _resumed(job: Job, world: World, fence: Fence, produce: Produce, entry: Mapp
     """The result is paid: it is checked and, if that is not enough, handed back; it is not made again."""
     outcome = returned.outcome(entry)
     if entry.get("unfinished"):
-        return _attempts(job, world, fence, produce, Again(entry, outcome, ""))
+        return _attempts(job, world, fence, produce, returned.Again(entry, outcome, ""))
     world.ledger.add("resumed", **job.where)
     trouble = problems(job, world, outcome)
     if not trouble:
@@ -63,7 +72,7 @@ def _resumed(job: Job, world: World, fence: Fence, produce: Produce, entry: Mapp
     if not job.watched:
         left = fence.aside(job, dict.fromkeys(job.makes, ""))
         return endings.leftovers(endings.broken(job, world, trouble), left)
-    return _attempts(job, world, fence, produce, Again(entry, outcome, trouble))
+    return _attempts(job, world, fence, produce, returned.Again(entry, outcome, trouble))
 
 
 def _refusal(job: Job, world: World) -> Outcome | None:
@@ -73,21 +82,23 @@ def _refusal(job: Job, world: World) -> Outcome | None:
         hint = f"doflow why {job.step.id} shows what it waits for; create the file, or run the step that makes it"
         return Outcome(Status.FAILED, f"{job.step.id} needs {names}, which does not exist", hint)
     if job.phase is None and job.step.id not in world.options.force:
-        edited = judge.edited(job.step, world)
+        edited = judge.edited(job.step, world) if job.step.makes else ()
         if edited:
             return endings.in_the_way(job, world, edited)
     return None
 
 
 def _attempts(job: Job, world: World, fence: Fence, produce: Produce, again: Again | None = None) -> Outcome:
-    retry = patience.retry(job, world)
     seen: dict[str, int] = {}
     attempt = 0
     while True:
         attempt += 1
         outcome = _attempt(job, world, fence, produce, attempt, again if attempt == 1 else None)
         seen[outcome.reason] = seen.get(outcome.reason, 0) + 1
-        if outcome.ok or not outcome.transient or attempt > retry.attempts:
+        if outcome.ok or not outcome.transient:
+            return outcome
+        retry = patience.retry(job, world)
+        if attempt > retry.attempts:
             return outcome
         if seen[outcome.reason] > 2:
             return replace(outcome, reason=f"{outcome.reason} (the same three times: not tried again)")
@@ -199,7 +210,7 @@ def _hand_back(job: Job, world: World, attempt: int, trouble: str, session: Sess
 
 def problems(job: Job, world: World, outcome: Outcome) -> str:
     trouble = checks.problems(job.step, job.makes, world)
-    if not trouble and job.step.routes and not outcome.marker and not marker(job, world, outcome.text):
+    if not trouble and job.step.routes and not outcome.marker and not settle.marker(job, world, outcome.text):
         wanted = ", ".join(f"`{route.when}`" for route in job.step.routes)
         return f"none of the lines {wanted} stands in the artifact or at the end of the answer"
     return trouble

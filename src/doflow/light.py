@@ -66,6 +66,13 @@ def dataclass(*, frozen: bool = False, slots: bool = True) -> Callable[[type[T]]
     return wrap
 
 
+def filled_in(kind: type[T], fields: dict[str, Any]) -> T:
+    """A value without slots, made of these fields."""
+    value: T = object.__new__(kind)
+    value.__dict__.update(_fitting(kind, fields))
+    return value
+
+
 def replace(value: T, /, **changes: Any) -> T:
     """The same value with some fields changed."""
     names: tuple[str, ...] = value.__light__  # type: ignore[attr-defined]
@@ -79,6 +86,12 @@ def regex(text: str, flags: int = 0) -> re.Pattern[str]:
     return _Pattern(text, flags)  # type: ignore[return-value]
 
 
+def later(name: str) -> Any:
+    """A module that is imported when something of it is asked for: what only the end of a step needs comes in while its
+    program is at work. For type checkers it is imported beside this, under TYPE_CHECKING."""
+    return _Module(name)
+
+
 @contextmanager
 def late_patterns() -> Iterator[None]:
     """While a module is imported that compiles regular expressions nobody may ever use: each waits for its first use."""
@@ -90,6 +103,17 @@ def late_patterns() -> Iterator[None]:
         yield
     finally:
         re.compile = compile_
+
+
+class _Module:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        from importlib import import_module
+
+        found = self.__dict__[name] = getattr(import_module(self._name), name)
+        return found
 
 
 class _Pattern:
@@ -126,10 +150,14 @@ def _keep(self: Any, *args: Any, **given: Any) -> None:
     """A value without slots; no default is made anew for it."""
     if args:
         given.update(zip(self.__light__, args, strict=False))
-    self.__dict__.update(given)
-    if not self.__needed__ <= given.keys() <= self.__names__:
-        odd = sorted(given.keys() - self.__names__ or self.__needed__ - given.keys())
-        raise TypeError(f"{type(self).__qualname__}: unknown or missing: {', '.join(odd)}")
+    self.__dict__.update(_fitting(type(self), given))
+
+
+def _fitting(cls: Any, given: dict[str, Any]) -> dict[str, Any]:
+    if not cls.__names__.issuperset(given) or cls.__needed__.difference(given):
+        odd = sorted(given.keys() - cls.__names__ or cls.__needed__ - given.keys())
+        raise TypeError(f"{cls.__qualname__}: unknown or missing: {', '.join(odd)}")
+    return given
 
 
 _FEW = 12

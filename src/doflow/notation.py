@@ -101,6 +101,8 @@ def _reserved(parts: list[str]) -> bool:
 
 def read(text: str) -> Read:
     """`name`, `name?` (optional), a glob, `tasks.md#Phase 2` (one section), `name#Section?`."""
+    if _HARMLESS.fullmatch(text):
+        return Read(text)
     body = text.removesuffix("?")
     path, mark, section = body.partition("#")
     if mark and not section.strip():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from doflow import notation, schema, strict
 from doflow.errors import FlowError, Problem
-from doflow.faults import Fault
 from doflow.strict import Doc, nearest
+
+if TYPE_CHECKING:
+    from doflow.faults import Fault
 
 FILE = "doflow.yaml"
 PREFIX = "DOFLOW_SET_"

@@ -13,7 +13,7 @@ from doflow.light import regex
 from doflow.strict import Lines, scalar
 
 _LINES = regex(r"^(?:( *)([A-Za-z_][A-Za-z0-9_-]*):(?: +([^ #].*))?(?: +#.*)? *|(.*))$", re.MULTILINE)
-_STRANGE = regex("[\t\r\x85\u2028\u2029\ufeff]")
+_STRANGE = regex("[\x85\u2028\u2029\ufeff]")
 _END = regex(r" *(?: #.*)?")
 _PLAIN = regex(r"(?!-+ |-+$)[A-Za-z0-9_./~$+=^(<;-][^#:]*")
 _TOKEN = regex(
@@ -27,6 +27,7 @@ _PAIR = regex(
     rf"""[{{ ]([A-Za-z_][A-Za-z0-9_-]*): +(?:({_WORD})|({_ITEM}|\[{_ITEM}(?:, +{_ITEM})*\]))(?:,(?= )|}}$)|(.)"""
 )
 _NOT_KEYS = frozenset(("true", "false", "null"))
+_NOT_PAIRS = [("", "", "", "{")]
 _NEW: Any = object()
 
 
@@ -36,7 +37,7 @@ class _Odd(Exception):
 
 def read(text: str) -> tuple[dict[str, Any], Lines] | None:
     """The values, and the lines on which the keys of each mapping stand; None if a word of it is not plain."""
-    if _STRANGE.search(text):
+    if "\t" in text or "\r" in text or not (text.isascii() or _STRANGE.search(text) is None):
         return None
     try:
         return _read(_LINES.findall(text))
@@ -87,7 +88,7 @@ def _read(rows: list[tuple[str, str, str, str]]) -> tuple[dict[str, Any], Lines]
 
 def _pairs(said: str, known: dict[str, Any]) -> dict[str, Any]:
     """A mapping on one line: nearly always of words and lists of words; else token by token."""
-    found = _PAIR.findall(said)
+    found = _PAIR.findall(said) if "{" not in said[1:] else _NOT_PAIRS
     out: dict[str, Any] = {}
     for name, word, text, odd in found:
         if odd:
@@ -106,7 +107,7 @@ def _pairs(said: str, known: dict[str, Any]) -> dict[str, Any]:
 def _value(said: str) -> Any:
     first = said[0]
     if first in "[{\"'":
-        if _TEXTS.fullmatch(said):  # nearly every command and every list of files
+        if first == "[" and _TEXTS.fullmatch(said):  # nearly every command and every list of files
             return [double or single or scalar(word) for double, single, word in _TEXT.findall(said)]
         value, end = _inline(said, 0, 0)
         if not _END.fullmatch(said, end):

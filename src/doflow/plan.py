@@ -114,7 +114,9 @@ def _waits(step: Step, before: tuple[str, ...], ends: Mapping[str, str]) -> tupl
 
 def _parts(step: Step, settings: Settings) -> list[str]:
     """What comes after the step itself."""
-    parts = []
+    parts: list[str] = []
+    if not (step.clarify or step.gate or step.routes or settings.gates):
+        return parts
     if step.clarify:
         parts.append(f"{step.id}.clarify")
     if step.kind != "gate" and gate_text(step, settings):

@@ -181,7 +181,7 @@ def _cached(root: Path, environ: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
-    from doflow import load, plan, settings, subflow
+    from doflow import load, plan, settings
     from doflow.errors import FlowError
 
     broken: dict[str, str] = {}
@@ -194,7 +194,7 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> t
     found = load.catalogue(root, chosen.command_variant, only)
     broken |= {name: str(error) for name, error in found.broken.items()}
     dots = _pipelines(root, chosen, found.flows, broken) if chosen.pipelines else ()
-    flows = {name: subflow.inline(flow, found.flows, chosen.gates) for name, flow in found.flows.items()}
+    flows = {name: _inlined(flow, found.flows, chosen) for name, flow in found.flows.items()}
     plans = {name: plan.build(flow, chosen) for name, flow in flows.items()}
     values = {
         "partial": bool(only),
@@ -207,6 +207,14 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> t
         "sources": [*found.sources, *settings.sources(root), *dots],
     }
     return values, {"settings": chosen, "flows": flows, "plans": plans}
+
+
+def _inlined(flow: Any, known: Mapping[str, Any], chosen: Any) -> Any:
+    if not any(step.kind == "flow" for step in flow.steps):
+        return flow
+    from doflow import subflow
+
+    return subflow.inline(flow, known, chosen.gates)
 
 
 def _pipelines(root: Path, chosen: Any, flows: dict[str, Any], broken: dict[str, str]) -> list[str]:

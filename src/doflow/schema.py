@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from doflow.faults import Fault, worded
 from doflow.light import regex
+
+if TYPE_CHECKING:
+    from doflow.faults import Fault
 
 Fits = Callable[[Any], bool]
 
@@ -51,6 +53,11 @@ def compiled(schema: Mapping[str, Any]) -> Fits:
 
 def _compile(node: Mapping[str, Any], defs: Mapping[str, Any], done: dict[str, Fits]) -> Fits:
     tests: list[Fits] = []
+    words = node.keys() - _NOTES
+    if words == {"type", "minLength"} and node["type"] == "string":
+        return _long(node["minLength"])
+    if words == {"type", "items"} and node["type"] == "array":
+        return _all_of(_compile(node["items"], defs, done))
     for word, rule in node.items():
         if word in _SIMPLE:
             tests.append(_SIMPLE[word](rule))
@@ -61,6 +68,14 @@ def _compile(node: Mapping[str, Any], defs: Mapping[str, Any], done: dict[str, F
     if not _OF_OBJECTS.isdisjoint(node):
         tests.append(_object(node, defs, done))
     return _each(tests)
+
+
+def _long(least: int) -> Fits:
+    return lambda value: isinstance(value, str) and len(value) >= least
+
+
+def _all_of(test: Fits) -> Fits:
+    return lambda value: isinstance(value, list) and all(map(test, value))
 
 
 def _each(tests: Sequence[Fits]) -> Fits:
@@ -234,6 +249,8 @@ _NESTED: dict[str, Callable[[Any, Mapping[str, Any], Mapping[str, Any], dict[str
 def explain(value: object, schema: Mapping[str, Any]) -> tuple[Fault, ...]:
     """Every fault in words; the library that finds them all is imported only here."""
     from jsonschema import Draft202012Validator
+
+    from doflow.faults import worded
 
     errors = Draft202012Validator(schema).iter_errors(value)
     found = {fault: None for error in errors for fault in worded(error)}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from doflow import limits, notation
 from doflow.draft import Entry
 from doflow.errors import Problem
-from doflow.light import dataclass, field, replace
+from doflow.light import dataclass, field, filled_in, replace
 from doflow.model import Check, Origin, Prompt, Route, Step
 from doflow.notation import Bad
 from doflow.prompts import Prompts
@@ -73,21 +73,21 @@ def build(entry: Entry, origin: Origin, bench: Bench) -> Step:
     value = entry.value
     kind = value.get("kind", "agent")
     _refuse_misplaced(entry, kind, bench)
-    fields: dict[str, Any] = dict(bench.filled)
+    fields: dict[str, Any] = {"id": entry.id, "origin": origin, **bench.filled}
     for word, said in value.items():
         reader = _READERS.get(word)
         fields[word] = reader(entry, word, bench) if reader else said
-    fields["from_text"] = fields.pop("from", False)
+    if "from" in fields:
+        fields["from_text"] = fields.pop("from")
     if "phases" in fields:
         first, *rest = fields["phases"] or ("",)
         fields["phases"], fields["phases_or"] = first, tuple(rest)
     if isinstance(value.get("run"), str):
         fields["run"], fields["shell"] = (), value["run"]
-    fields["params"] = tuple((name, str(said)) for name, said in value.get("params", {}).items())
     if kind == "review":
         fields = {"personas": PERSONAS, **fields}
         fields["voices"] = tuple(found for name in fields["personas"] if (found := _voice(entry, name, bench)))
-    return Step(id=entry.id, origin=origin, **fields)
+    return filled_in(Step, fields)
 
 
 def filled(defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,16 +146,23 @@ def _paths(convert: Callable[[str], T]) -> Callable[[Entry, str, Bench], tuple[T
     """Reads one path or a list of them."""
 
     def read(entry: Entry, word: str, bench: Bench) -> tuple[T, ...]:
-        value, out = entry.value[word], []
-        for index, text in enumerate([value] if isinstance(value, str) else value):
-            at: Path = (word,) if isinstance(value, str) else (word, index)
-            if "{" in text:
-                _know(entry, at, text, bench)
+        value = entry.value[word]
+        texts = [value] if isinstance(value, str) else value
+        if "{" not in "".join(texts):
             try:
-                out.append(convert(text))
+                return tuple([convert(text) for text in texts])
+            except Bad:
+                pass  # all that is wrong is told, not only the first
+        return tuple(each(entry, word, texts, bench))
+
+    def each(entry: Entry, word: str, texts: list[str], bench: Bench) -> Iterator[T]:
+        for index, text in enumerate(texts):
+            at: Path = (word,) if isinstance(entry.value[word], str) else (word, index)
+            _know(entry, at, text, bench)
+            try:
+                yield convert(text)
             except Bad as bad:
                 bench.found.append(entry.problem(at, bad.message, bad.hint))
-        return tuple(out)
 
     return read
 
@@ -182,7 +189,8 @@ def _some(entry: Entry, word: str, bench: Bench) -> tuple[str, ...]:
 def _command(entry: Entry, word: str, bench: Bench) -> tuple[str, ...]:
     found = _some(entry, word, bench)
     for text in found:
-        _know(entry, (word,), text, bench, strictly=False)
+        if "{" in text:
+            _know(entry, (word,), text, bench, strictly=False)
     return found
 
 
@@ -285,6 +293,10 @@ def _routes(entry: Entry, word: str, bench: Bench) -> tuple[Route, ...]:
     return tuple(routes)
 
 
+def _params(entry: Entry, word: str, _bench: Bench) -> tuple[tuple[str, str], ...]:
+    return tuple((name, str(said)) for name, said in entry.value[word].items())
+
+
 def _only(entry: Entry, word: str, bench: Bench) -> tuple[tuple[str, str], ...]:
     return tuple(entry.value[word].items())
 
@@ -310,6 +322,7 @@ _READERS: dict[str, Reader] = {
     "check": _check,
     "routes": _routes,
     "only": _only,
+    "params": _params,
     "after": _texts,
     "personas": _some,
     "run": _command,

@@ -72,9 +72,10 @@ class Doc:
 
     def origins(self, path: Path) -> dict[str, Origin]:
         """Where each key of the mapping at `path` stands."""
+        file = self.file
         if known := self._known(path):
-            return {name: Origin(self.file, *place) for name, place in known.items()}
-        return {key.value: Origin(self.file, *place(key)) for key, _ in self._node(path).value}
+            return {name: Origin(file, line, column) for name, (line, column) in known.items()}
+        return {key.value: Origin(file, *place(key)) for key, _ in self._node(path).value}
 
     def _known(self, path: Path) -> dict[str, tuple[int, int]]:
         """The places of the keys of a mapping, if they are known without the tree."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from doit.task import Task
 
-from doflow import creators, groups, hot, project
+from doflow import creators, hot, project
 from doflow.flowtask import IO, Deed, FlowTask, Fresh, Outline, ahead, rest
 from doflow.session import Session, Work
 from doflow.state import Backend
@@ -98,6 +98,8 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
     first = FlowTask(flow, (), io=IO, verbosity=2, subtask_of=flow)
     for node in work.world.plan.nodes:
         if node.role in ("phases", "each"):
+            from doflow import groups
+
             yield from groups.fill(session, work, node)
         else:
             yield _task(session, work, node, first)

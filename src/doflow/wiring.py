@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from doflow import findings
 from doflow.draft import Draft, Entry
 from doflow.errors import FlowError, Problem
 from doflow.model import Flow, Step
@@ -147,7 +146,10 @@ def unmade(flow: Flow) -> list[Problem]:
     """Inputs in the run's folder that no step of the flow makes: somebody must put them there by hand. A warning."""
     made = {said.replace("{step}", step.id) for step in flow.steps for said in step.makes}
     made |= {"input.md", *(path for path, _ in flow.inputs), *(("prd_snapshot.md",) if flow.in_sessions else ())}
-    made |= {findings.file("", step.id).lstrip("/") for step in flow.steps if step.kind == "review"}
+    if any(step.kind == "review" for step in flow.steps):
+        from doflow import findings
+
+        made |= {findings.file("", step.id).lstrip("/") for step in flow.steps if step.kind == "review"}
     found = []
     for step in flow.steps:
         for said in dict.fromkeys(needed(step)):

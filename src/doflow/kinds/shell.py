@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from doflow import frame, keys, process, returned, watching
+from doflow import frame, keys, process, watching
 from doflow.job import Job
 from doflow.model import Command, Outcome, Status, Step
 from doflow.world import World
@@ -30,6 +30,8 @@ def job(step: Step, world: World) -> Job:
 def _mend(job: Job, world: World, fence: Fence, attempt: int) -> Outcome:
     """The command, and an agent after each time that it fails. What an agent has mended is the step's from then on: an
     interruption leaves it there, and the next command goes on with it."""
+    from doflow import returned
+
     entry = returned.kept(job, world) or {}
     turns = int(entry.get("repairs", 0))
     session: Session | None = None
