@@ -84,6 +84,8 @@ def _origins(draft: Draft) -> dict[str, Origin]:
         place = (entry.doc.file, entry.path[:-1])
         if place not in tables:
             tables[place] = entry.doc.origins(entry.path[:-1])
+    if len(tables) == 1:
+        return next(iter(tables.values()))
     return {entry.id: tables[entry.doc.file, entry.path[:-1]][entry.id] for entry in draft.entries}
 
 

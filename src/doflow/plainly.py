@@ -97,7 +97,7 @@ def _pairs(said: str, known: dict[str, Any]) -> dict[str, Any]:
         what = word or text
         entry = known.get(what, _NEW)
         if entry is _NEW:
-            entry = known[what] = scalar(word) if word else _value(text)
+            entry = known[what] = scalar(word) if word else _texts(text) if text[0] == "[" else text[1:-1]
         out[name] = entry
     if len(out) != len(found) or not _NOT_KEYS.isdisjoint(out):
         raise _Odd
@@ -108,7 +108,7 @@ def _value(said: str) -> Any:
     first = said[0]
     if first in "[{\"'":
         if first == "[" and _TEXTS.fullmatch(said):  # nearly every command and every list of files
-            return [double or single or scalar(word) for double, single, word in _TEXT.findall(said)]
+            return _texts(said)
         value, end = _inline(said, 0, 0)
         if not _END.fullmatch(said, end):
             raise _Odd
@@ -117,6 +117,10 @@ def _value(said: str) -> Any:
     if not _PLAIN.fullmatch(word):
         raise _Odd
     return scalar(word.rstrip(" "))
+
+
+def _texts(said: str) -> list[Any]:
+    return [double or single or scalar(word) for double, single, word in _TEXT.findall(said)]
 
 
 def _inline(said: str, at: int, depth: int) -> tuple[Any, int]:

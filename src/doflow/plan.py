@@ -48,9 +48,9 @@ def build(flow: Flow, settings: Settings) -> Plan:
     nodes: list[Node] = []
     before: tuple[str, ...] = ()
     for name in pipeline:
-        first = before if name in settled else ()
-        wait = () if name not in settled else _waits(by_id[name], first, ends)
-        nodes += _nodes(flow, by_id[name], settings, parts[name], wait, "" if name in settled else ends[router])
+        step, here = by_id[name], name in settled
+        wait = () if not here else before if step.after is None else tuple(ends[other] for other in step.after)
+        nodes += _nodes(flow, step, settings, parts[name], wait, "" if here else ends[router])
         before = (ends[name],)
     for step in flow.steps:
         if step.id not in running:
@@ -106,10 +106,6 @@ def routed(name: str, settings: Settings) -> str:
     """The profile that `route_agents` names for a step, by its name before the beginning of it; '' = none."""
     exact = (profile for said, profile in settings.route_agents if said == name)
     return next(exact, "") or next((profile for said, profile in settings.route_agents if name.startswith(said)), "")
-
-
-def _waits(step: Step, before: tuple[str, ...], ends: Mapping[str, str]) -> tuple[str, ...]:
-    return before if step.after is None else tuple(ends[name] for name in step.after)
 
 
 def _parts(step: Step, settings: Settings) -> list[str]:

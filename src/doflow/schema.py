@@ -36,8 +36,7 @@ def fits(name: str) -> Fits:
 def read(name: str) -> Mapping[str, Any]:
     import json
 
-    found: dict[str, Any] = json.loads((data("schemas") / f"{name}.schema.json").read_text("utf-8"))
-    return found
+    return json.loads((data("schemas") / f"{name}.schema.json").read_text("utf-8"))  # type: ignore[no-any-return]
 
 
 def data(folder: str) -> Path:
@@ -55,9 +54,10 @@ def _compile(node: Mapping[str, Any], defs: Mapping[str, Any], done: dict[str, F
     tests: list[Fits] = []
     words = node.keys() - _NOTES
     if words == {"type", "minLength"} and node["type"] == "string":
-        return _long(node["minLength"])
+        return lambda value: isinstance(value, str) and len(value) >= node["minLength"]
     if words == {"type", "items"} and node["type"] == "array":
-        return _all_of(_compile(node["items"], defs, done))
+        test = _compile(node["items"], defs, done)
+        return lambda value: isinstance(value, list) and all(map(test, value))
     for word, rule in node.items():
         if word in _SIMPLE:
             tests.append(_SIMPLE[word](rule))
@@ -68,14 +68,6 @@ def _compile(node: Mapping[str, Any], defs: Mapping[str, Any], done: dict[str, F
     if not _OF_OBJECTS.isdisjoint(node):
         tests.append(_object(node, defs, done))
     return _each(tests)
-
-
-def _long(least: int) -> Fits:
-    return lambda value: isinstance(value, str) and len(value) >= least
-
-
-def _all_of(test: Fits) -> Fits:
-    return lambda value: isinstance(value, list) and all(map(test, value))
 
 
 def _each(tests: Sequence[Fits]) -> Fits:
@@ -102,7 +94,10 @@ def _object(node: Mapping[str, Any], defs: Mapping[str, Any], done: dict[str, Fi
         """Other keys are free: only the known ones are looked at."""
         if not isinstance(value, dict):
             return True
-        return required <= value.keys() and all(test(value[name]) for name, test in known.items() if name in value)
+        for name, test in known.items():
+            if name in value and not test(value[name]):
+                return False
+        return required <= value.keys()
 
     def every(value: object) -> bool:
         if not isinstance(value, dict):
@@ -111,14 +106,13 @@ def _object(node: Mapping[str, Any], defs: Mapping[str, Any], done: dict[str, Fi
             test = known.get(name, other)
             if test is None or not test(entry):
                 return False
-        return required <= value.keys()
+        return not required or required <= value.keys()
 
     return some if more is True else every
 
 
 def _type(rule: str | list[str]) -> Fits:
-    tests = tuple(_TYPES[name] for name in ([rule] if isinstance(rule, str) else rule))
-    return _either(tests)
+    return _either([_TYPES[name] for name in ([rule] if isinstance(rule, str) else rule)])
 
 
 def _either(tests: Sequence[Fits]) -> Fits:
@@ -202,8 +196,7 @@ def _all(rules: list[Mapping[str, Any]], _: object, defs: Mapping[str, Any], don
 
 
 def _if(rule: Mapping[str, Any], node: Mapping[str, Any], defs: Mapping[str, Any], done: dict[str, Fits]) -> Fits:
-    then = _compile(node["then"], defs, done)
-    asked = _compile(rule, defs, done)
+    then, asked = _compile(node["then"], defs, done), _compile(rule, defs, done)
     return lambda value: not asked(value) or then(value)
 
 

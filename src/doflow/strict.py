@@ -192,7 +192,7 @@ def refuse_odd_text(text: str, name: str) -> None:
     """What no parser need see: a huge text, characters that cannot be seen, tabs as indentation."""
     if len(text) > LIMIT:
         raise too_large(name)
-    if not text.isascii() or not _SEEN.issuperset(text):
+    if not text.isascii() or not (text.replace("\n", "").isprintable() or _SEEN.issuperset(text)):
         _refuse_unseen(text, name)
     tab = _TAB.search(text) if "\t" in text else None
     if tab:
