@@ -118,7 +118,8 @@ def _memory(figures: Figures) -> list[str]:
 
 
 def _growth(figures: Figures, tolerance: float = 1.6) -> list[str]:
-    """Linear: a further step costs no more in a long chain than in a short one."""
+    """Linear: a further step costs no more in a long chain than in a short one. Where the first steps are lost in what a
+    start costs, they say nothing."""
     found = []
     for scene in dict.fromkeys(name for name, _ in figures):
         for tool in ("doit FLOW", "doflow run FLOW"):
@@ -126,7 +127,7 @@ def _growth(figures: Figures, tolerance: float = 1.6) -> list[str]:
             held = sorted((size, min(sample.cpu for sample in samples)) for size, samples in columns if samples)
             for (a, x), (b, y), (c, z) in zip(held, held[1:], held[2:], strict=False):
                 early, late = (y - x) / (b - a), (z - y) / (c - b)
-                if late > tolerance * max(early, 20e-6):
+                if y - x > 0.2 * x and late > tolerance * max(early, 20e-6):
                     words = f"{late * 1e3:.2f} ms from {b:,} to {c:,} steps, {early * 1e3:.2f} ms from {a:,} to {b:,}"
                     found.append(f"{scene}: {tool} is not linear, a step costs {words}")
     return found
