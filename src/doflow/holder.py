@@ -1,4 +1,7 @@
-"""One run at a time: a flock on the project's folder, which the kernel gives back however the holder ends."""
+"""One run at a time: a flock on the project's folder, which the kernel gives back however the holder ends.
+
+Projects in one work tree share its branch and its index: the folder at its top is locked too, where the project is not that.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class Holder:
     def __init__(self, root: Path, command: str) -> None:
         self._root = root
         self._command = command
-        self._fd = -1
+        self._fd = self._top = -1
         self._signed = False
         self._lent = False
         self.left = 0.0
@@ -37,15 +40,18 @@ class Holder:
         _held.append((str(self._root), self._fd))
 
     def _take(self) -> None:
-        fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            _patiently(fd)
-        except OSError as cause:
-            os.close(fd)
-            raise LockHeld(
-                f"another run works in {self._root}{who(self._root)}", "wait for it, or stop it with ^C"
-            ) from cause
+        fd = _locked(str(self._root))
+        if fd < 0:
+            raise LockHeld(f"another run works in {self._root}{who(self._root)}", "wait for it, or stop it with ^C")
         self._fd = fd
+        top = _top(os.path.realpath(self._root))
+        if top:
+            self._top = _locked(top)
+            if self._top < 0:
+                self.release()
+                words = f"another run works in {top}, the work tree of {self._root}{_from_kernel(Path(top))}"
+                hint = "wait for it, or stop it with ^C; in a work tree of its own it can run now: git worktree add"
+                raise LockHeld(words, hint)
         signed = self._root / ".doflow" / "holder.json"
         with suppress(OSError):
             self.left = signed.stat().st_mtime
@@ -71,6 +77,9 @@ class Holder:
             _held[:] = [entry for entry in _held if entry[1] != self._fd]
             os.close(self._fd)
             self._fd = -1
+        if self._top >= 0:
+            os.close(self._top)
+            self._top = -1
 
 
 def mine(root: Path) -> int:
@@ -114,6 +123,28 @@ def _inherited(root: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.set_inheritable(fd, False)
     except OSError:
+        return -1
+    return fd
+
+
+def _top(folder: str) -> str:
+    """The top of the work tree that a folder lies below; '' if it is that itself, or in none."""
+    if os.path.lexists(os.path.join(folder, ".git")):
+        return ""
+    while (above := os.path.dirname(folder)) != folder:
+        folder = above
+        if os.path.lexists(os.path.join(folder, ".git")):
+            return folder
+    return ""
+
+
+def _locked(folder: str) -> int:
+    """A descriptor that holds the lock of a folder; -1 = somebody else holds it."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _patiently(fd)
+    except OSError:
+        os.close(fd)
         return -1
     return fd
 

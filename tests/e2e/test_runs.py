@@ -359,6 +359,28 @@ def test_a_second_run_at_once_in_another_worktree_runs(two, tmp_path):
     assert two.git("branch", "--show-current").strip() == "001-first"
 
 
+def test_a_second_run_at_once_in_another_project_of_the_work_tree_is_refused(two):
+    for name in ("dodo.py", "doflow.yaml", "flows/two.yaml"):
+        two.write(f"apps/shop/{name}", two.read(name))
+    two.commit("Another project in the same work tree")
+    running = waiting(two, "two", "--goal=First")
+    try:
+        done = works(two, "two", "--goal=Second", code=1, cwd=two.root / "apps/shop")
+        assert f"pid {running.pid}" in done.stderr and "git worktree add" in done.stderr
+        assert two.git("branch", "--show-current").strip() == "001-first"
+    finally:
+        assert finish(two, running) == 0
+
+    (two.outside / "go").unlink()
+    two.forget_calls()
+    running = waiting(two, "two", "--goal=Second", cwd=two.root / "apps/shop")
+    try:
+        done = works(two, "two", "--goal=Third", code=1)
+        assert f"pid {running.pid}" in done.stderr
+    finally:
+        assert finish(two, running) == 0
+
+
 def test_a_killed_run_frees_its_lock(two):
     running = waiting(two, "two", "--goal=First")
     running.send_signal(signal.SIGKILL)
