@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from doit.action import BaseAction
@@ -32,10 +32,6 @@ class Outline(FlowTask):
     """A task of which only the name is known, what it waits for and what it makes: as much as doit looks at in all of them
     before the first one runs. The rest of it is made when doit turns to it."""
 
-    wild_dep: Collection[str] = ()
-    setup_tasks: Collection[str] = ()
-    file_dep: Collection[str] = ()
-
     def __init__(
         self, name: str, group: str, waits: tuple[list[str], set[str]], targets: list[str], rest: Rest
     ) -> None:
@@ -43,6 +39,9 @@ class Outline(FlowTask):
         self.subtask_of = group
         self.task_dep, self.calc_dep = waits
         self.targets = targets
+        self.file_dep: set[str] = set()
+        self.wild_dep: list[str] = []
+        self.setup_tasks: list[str] = []
         self._rest = rest
 
     def __getattr__(self, name: str) -> Any:
@@ -58,10 +57,7 @@ def rest(first: FlowTask, **own: Any) -> dict[str, Any]:
     return {
         **first.__dict__,
         "creator_params": [],
-        "setup_tasks": [],
-        "wild_dep": [],
         "value_savers": [],
-        "file_dep": set(),
         "values": {},
         **own,
     }

@@ -12,7 +12,8 @@ from typing import Any
 from doflow.light import regex
 from doflow.strict import Lines, scalar
 
-_LINES = regex(r"^(?:( *)([A-Za-z_][A-Za-z0-9_-]*):(?: +([^ #].*))?(?: +#.*)? *|(.*))$", re.MULTILINE)
+_KEY = "[A-Za-z_][A-Za-z0-9_-]{0,199}"
+_LINES = regex(rf"^(?:( *)({_KEY}):(?: +([^ #\n].*))?(?: +#.*)? *|(.*))$", re.MULTILINE)
 _STRANGE = regex("[\x85\u2028\u2029\ufeff]")
 _END = regex(r" *(?: #.*)?")
 _PLAIN = regex(r"(?!-+ |-+$)[A-Za-z0-9_./~$+=^(<;-][^#:]*")
@@ -23,9 +24,8 @@ _WORD = "[A-Za-z_./][A-Za-z0-9_./-]*"
 _ITEM = f"""(?:"[^"\\\\]+"|'[^']+'|{_WORD})"""
 _TEXTS = regex(rf"\[{_ITEM}(?:, +{_ITEM})*\]")
 _TEXT = regex(rf""""([^"]+)"|'([^']+)'|({_WORD})""")
-_PAIR = regex(
-    rf"""[{{ ]([A-Za-z_][A-Za-z0-9_-]*): +(?:({_WORD})|({_ITEM}|\[{_ITEM}(?:, +{_ITEM})*\]))(?:,(?= )|}}$)|(.)"""
-)
+_PAIR = regex(rf"""[{{ ]({_KEY}): +(?:({_WORD})|({_ITEM}|\[{_ITEM}(?:, +{_ITEM})*\]))(?:,(?= )|}}$)|(.)""")
+_NAME = regex(r"[A-Za-z0-9_./~$+=^(;-][^ ]{0,199}")
 _NOT_KEYS = frozenset(("true", "false", "null"))
 _NOT_PAIRS = [("", "", "", "{")]
 _NEW: Any = object()
@@ -149,7 +149,7 @@ def _mapping(said: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
     out: dict[str, Any] = {}
     while True:
         sign, name, at, key = _token(said, at)
-        if sign or not key or type(name) is not str or name in out or " " in name:
+        if sign or not key or type(name) is not str or name in out or not _NAME.fullmatch(name):
             raise _Odd
         out[name], at = _inline(said, at, depth + 1)
         sign, _, at, _ = _token(said, at)

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from doflow import files, idle
+from doflow import files
 from doflow.errors import WorldError
 from doflow.ledger import now
 from doflow.world import World
 
 _GAP = 0.2
 _QUIET = frozenset({"heartbeat", "step_skipped", "resumed", "call_starting", "call_ended"})  # they change nothing in it
-_BEGINNINGS = frozenset({"run_started", "step_starting", "phase_starting"})
 _SHARE = 50  # a large state is written seldom enough to cost a fiftieth of the time
 
 
@@ -54,10 +53,9 @@ class Projection:
             self._set("failed", entry)
         elif event == "pipeline_complete":
             self._status, self._why = "completed", {}
-        if event in _BEGINNINGS:  # a program is about to start: written while it works
-            idle.later(self._write)
-        elif event not in _QUIET:
-            self._write()
+        if event not in _QUIET and time.monotonic() - self._last >= self._gap:
+            with suppress(WorldError, OSError):  # derived: what matters is in the ledger, and the end is written again
+                self.write()
 
     def finish(self, status: str, reason: str = "") -> None:
         """The last word of a process: the status that agrees with its exit code."""
@@ -71,11 +69,6 @@ class Projection:
             self._why = {}
         self._status = status
         self.write()
-
-    def _write(self) -> None:
-        if time.monotonic() - self._last >= self._gap:
-            with suppress(WorldError, OSError):  # derived: what matters is in the ledger, and the end is written again
-                self.write()
 
     def write(self) -> None:
         began = time.monotonic()

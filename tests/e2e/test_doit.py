@@ -168,8 +168,15 @@ def test_a_memory_of_doit_that_is_garbage_runs_nothing_again(done):
     assert (finished.returncode, done.calls()) == (0, []), finished.stdout + finished.stderr
 
 
+@pytest.mark.parametrize("words", ["clean tiny", "clean -a", "clean -c tiny:plan", "forget -s tiny:plan", "reset-dep"])
+def test_commands_of_doit_that_go_along_with_the_dependencies_of_a_task_know_ours(done, words):
+    ended = done.doit(*words.split())
+
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
+
+
 def test_clean_of_doit_does_not_delete_artifacts(done):
-    done.doit("clean", "tiny")
+    assert done.doit("clean", "tiny").returncode == 0
 
     assert (done.run_dir() / "spec.md").exists()
 

@@ -88,6 +88,9 @@ PIECES = [
         r"a: {b: 'c'd, e: f}",
         r"a: {b: c,  d: e}",
         r"a: {b: c}, d",
+        r"a: {<<: b}",
+        r"a: {b: c, <<: d}",
+        r"a: ↵  b: c",
         r"  z:",
         r"a: {b: c,d: e}",
         r"a: [b,c]",
@@ -146,7 +149,9 @@ def mappings(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     return [path, *(below for name, entry in value.items() for below in mappings(entry, (*path, name)))]
 
 
-@pytest.mark.parametrize("text", [CHAIN, "a: 1\nb:\n  c: x y\n  d: [e, \"f\", 'g']\n\nh: {i: true, j: -2}\n"])
+@pytest.mark.parametrize(
+    "text", [CHAIN, "a: \n  b: c\n", "a: 1\nb:\n  c: x y\n  d: [e, \"f\", 'g']\n\nh: {i: true, j: -2}\n"]
+)
 def test_a_plain_file_is_read_without_the_library(text):
     assert agree(text)
 
