@@ -59,6 +59,11 @@ def restore(
         )
 
 
+def read(wanted: Item, store: str | os.PathLike[str], read_blob: Callable[[str], bytes]) -> bytes:
+    """The bytes of a file as a snapshot holds them."""
+    return b"".join(_bytes(wanted, os.fspath(store), read_blob))
+
+
 def _words(error: OSError | WorldError) -> str:
     return error.message if isinstance(error, WorldError) else error.strerror or str(error)
 
@@ -181,7 +186,7 @@ def _fill(job: _Job, fd: int, spare: str, path: str, wanted: Item) -> None:
     total = hashlib.sha256()
     file = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=fd)
     try:
-        for chunk in _bytes(job, wanted):
+        for chunk in _bytes(wanted, job.store, job.read_blob):
             total.update(chunk)
             files.put(file, chunk)
         os.fchmod(file, wanted.mode)
@@ -191,13 +196,13 @@ def _fill(job: _Job, fd: int, spare: str, path: str, wanted: Item) -> None:
         raise WorldError(f"the kept bytes of {path!r} are not the ones that were there", hint="doflow verify")
 
 
-def _bytes(job: _Job, wanted: Item) -> Iterable[bytes]:
-    if wanted.blob or not job.store:
-        yield job.read_blob(wanted.blob or wanted.value)
+def _bytes(wanted: Item, store: str, read_blob: Callable[[str], bytes]) -> Iterable[bytes]:
+    if wanted.blob or not store:
+        yield read_blob(wanted.blob or wanted.value)
         return
     if wanted.value.startswith("unreadable"):
         raise WorldError("it could not be read before the step", hint="give yourself leave to read it")
-    file = os.open(contents.stored(job.store, wanted.value), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    file = os.open(contents.stored(store, wanted.value), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         while chunk := os.read(file, _CHUNK):
             yield chunk

@@ -14,6 +14,7 @@ _HEADING = regex(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
 _PHASE = regex(r"^Phase (\d+):[ \t]*(.*)$")
 _FENCE = regex(r"^ {0,3}(`{3,}|~{3,})")
 _BOX = regex(r"^([ \t]*[-*+][ \t]+)\[[xX]\]", re.M)
+_EMPTY = regex(r"^([ \t]*[-*+][ \t]+)\[ \](.*)$", re.M)
 _QUESTION = regex(r"\[NEEDS CLARIFICATION:[ \t]*((?:[^\[\]]|\[[^\[\]]*\])*)\]")
 
 
@@ -77,6 +78,16 @@ def phases(text: str) -> tuple[Phase, ...]:
 def untick(text: str) -> str:
     """The same text with every box empty: a ticked box is progress, not a change of the task."""
     return _BOX.sub(r"\1[ ]", text)
+
+
+def ticked(text: str, by: str) -> str:
+    """The text with every box ticked that is ticked in another one, on a line that says the same."""
+    done = {untick(line).strip() for line in by.splitlines() if _BOX.match(line)}
+
+    def tick(found: re.Match[str]) -> str:
+        return f"{found[1]}[x]{found[2]}" if found[0].strip() in done else found[0]
+
+    return _EMPTY.sub(tick, text)
 
 
 def questions(text: str) -> tuple[str, ...]:

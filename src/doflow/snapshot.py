@@ -14,9 +14,9 @@ from contextlib import suppress
 from doflow import contents, files
 from doflow.contents import Change, Item, Snapshot
 from doflow.globs import matches
-from doflow.putback import restore
+from doflow.putback import read, restore
 
-__all__ = ["Change", "Item", "Snapshot", "compare", "matches", "restore", "take"]
+__all__ = ["Change", "Item", "Snapshot", "compare", "matches", "read", "restore", "take"]
 
 _RACY_NS = 20_000_000
 _DEEPEST = 200

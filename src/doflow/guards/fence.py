@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from doflow import files, snapshot
-from doflow.guards import earlier, ends, leaks
+from doflow.guards import earlier, ends, leaks, listed
 from doflow.guards.control import Control
 from doflow.guards.scope import Scope
 from doflow.guards.terrain import Terrain
@@ -81,11 +81,26 @@ class Fence:
             leaks.tell(self._world, leaked, job.step.id) if leaked else None
             self._taint(*(change.path for change in stray if change.path not in leaked))
         mine = tuple(change for change in changes if change not in stray and self._open[job.name].allows(change.path))
+        self._list_kept(job, mine)
         theirs = self._theirs(mine) if job.paid or job.step.repair else ()
         if theirs:
             self._restore(theirs, f"{job.name} changed your uncommitted work", job)
             ends.work_kept(self._world, job, tuple(change.path for change in theirs))
         return tuple(change for change in mine if change not in theirs), self._tainted
+
+    def _list_kept(self, job: Job, mine: tuple[Change, ...]) -> None:
+        assert self._base is not None
+        scope, world = self._open[job.name], self._world
+        for change in mine if scope.lists else ():
+            was = self._base.items.get(change.path)
+            if change.path not in scope.lists or was is None or was.kind != "file":
+                continue
+            before = snapshot.read(was, self._terrain.store, self._blob)
+            if listed.reworded(world, change.path, before):
+                said = listed.read(world, change.path)
+                self._restore((change,), f"{job.name} changed the words of its task list", job)
+                listed.tick(world, change.path, said)
+                listed.told(world, job, change.path)
 
     def beside(self, job: Job) -> tuple[str, ...]:
         """The jobs that were at work with this one: what strays may be theirs."""
@@ -248,15 +263,17 @@ class Fence:
         data = history.show(self._world.git, "HEAD", f"{self._world.prefix}{path}") if self._world.head.commit else None
         return data is not None and hashlib.sha256(data).hexdigest() == self._world.digest(path)
 
+    def _blob(self, blob: str) -> bytes:
+        from doflow.repo import history
+
+        return history.blob(self._world.git, blob)
+
     def _restore(self, changes: tuple[Change, ...], why: str, job: Job | None) -> None:
         if not changes:
             return
-        from doflow.repo import history
-
         assert self._base is not None
         keep = self.quarantine.about(why, self._world.run.name, job.name if job else "")
         snapshot.restore(
-            str(self._world.root), self._base, changes, self._terrain.store,
-            lambda blob: history.blob(self._world.git, blob), keep,
+            str(self._world.root), self._base, changes, self._terrain.store, self._blob, keep,
         )  # fmt: skip
         files.syncfs(os.fspath(self._world.root))

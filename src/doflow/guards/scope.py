@@ -25,8 +25,8 @@ class Scope:
         self.name = job.name
         self.makes = frozenset(job.makes)
         self.writes = job.writes
-        tasks = {path for path in _lists(job, world) if not sections.is_backlog(path)}
-        mine = self.makes | job.mends | tasks
+        self.lists = frozenset(path for path in _lists(job, world) if not sections.is_backlog(path))
+        mine = self.makes | job.mends | self.lists
         self.earlier = frozenset(path for path in world.book.artifacts if path not in mine)
         self._mine, self._roots = mine, sessionpaths.roots(run)
 
