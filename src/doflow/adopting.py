@@ -33,6 +33,21 @@ def take(world: World, name: str, why: str, commit: bool = True) -> tuple[str, .
     return paths
 
 
+def take_phase(world: World, step: Step, number: str, why: str) -> tuple[str, ...]:
+    """One phase counts as done with its files as they are now; those that its agent had returned are committed with it."""
+    name = f"{step.id}:{number}"
+    keyed = judge.phase_keys(step, world)
+    phase, key = next(found for found in keyed if found[0].number == number)
+    held = world.book.returned.pop(name, {})
+    world.put(name, Record(key.key, key.parts, {}, {}, "", {"agent": "person"}, ledger.now()), {})
+    if all(f"{step.id}:{one.number}" in world.book.steps for one, _ in keyed):
+        world.put(step.id, of_phases(keyed[-1][1].key, {"agent": "person"}, ledger.now()), {})
+    paths = tuple(path for path in held.get("files", {}) if world.digest(path))
+    world.ledger.add("adopted", step=step.id, phase=number, files=list(paths), message=why)
+    commit_lock(world, f"Keep phase {number} as it is: {phase.title}", tuple(held.get("files", {})), step.id)
+    return paths
+
+
 def report(step: Step, world: World) -> tuple[str, ...]:
     """What a review has written down so far; a person may take it as it is, with all that is still open in it."""
     from doflow import findings

@@ -63,6 +63,10 @@ def _resumed(job: Job, world: World, fence: Fence, produce: Produce, entry: Mapp
     outcome = returned.outcome(entry)
     if entry.get("unfinished"):
         return _attempts(job, world, fence, produce, returned.Again(entry, outcome, ""))
+    if entry.get("edited"):
+        names = ", ".join(entry["edited"])
+        message = f"{names}: changed since the agent of {job.name} returned, and taken as part of what it made"
+        world.ledger.add("warning", **job.where, message=message)
     world.ledger.add("resumed", **job.where)
     trouble = problems(job, world, outcome)
     if not trouble:

@@ -56,7 +56,8 @@ def of(world: World, held: bool = False) -> tuple[Line, ...]:
         step = world.flow.step(name)
         assert step is not None
         ready = unsettled.isdisjoint(world.before(name))
-        told = [_following(line, moved.intersection(world.before(name))) for line in _lines(step, world, gone)]
+        followed = moved.intersection((*world.before(name), *world.built_by(step)))
+        told = [_following(line, followed) for line in _lines(step, world, gone)]
         found = [_placed(line, ready, held, world) for line in told]
         found = [_perhaps(line, step, changing, undecided, world) for line in _in_turn(found)]
         lines += found
@@ -228,10 +229,7 @@ def _moves(step: Step, lines: list[Line], world: World) -> bool:
     """Whether an implement step, once its phases are done again, is another one for the steps that follow it."""
     if step.kind != "implement" or not any(line.reasons for line in lines):
         return False
-    if away(world) or not world.digest(world.phases(step)):
-        return False
-    record = world.book.steps.get(step.id)
-    return record is None or record.key != judge.phase_keys(step, world)[-1][1].key
+    return not away(world) and bool(world.digest(world.phases(step)))
 
 
 def _following(line: Line, moved: set[str]) -> Line:

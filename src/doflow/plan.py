@@ -91,6 +91,16 @@ def follows(plan: Plan, order: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def upstream(found: Mapping[str, tuple[str, ...]], names: Sequence[str]) -> set[str]:
+    """These steps and all that come before them, by `follows`."""
+    seen, waiting = set(names), list(names)
+    while waiting:
+        more = [name for name in found.get(waiting.pop(), ()) if name not in seen]
+        seen.update(more)
+        waiting += more
+    return seen
+
+
 def rule(step: Step, marker: str) -> Route | None:
     return next((route for route in step.routes if route.when == marker), None)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from doflow import sections, sessions, watching
@@ -48,7 +49,25 @@ def kept(job: Job, world: World) -> Mapping[str, Any] | None:
         return {**entry, "files": there} if there else None
     if entry.get("key") != job.key.key:
         return None
-    return None if any(world.digest(path) != digest for path, digest in files.items()) else entry
+    edited = [path for path, digest in files.items() if world.digest(path) != digest]
+    if not edited:
+        return entry
+    if job.phase is None or not _at_work(world, files):
+        return None
+    return {**entry, "files": {path: world.digest(path) for path in files}, "edited": edited}
+
+
+def _at_work(world: World, paths: Iterable[str]) -> bool:
+    """Is some of it there and not committed? Then a person went on with what the agent of a phase had made (mended what a
+    hook complained of). If all is as HEAD has it they took it back, and it is done anew."""
+    from doflow.repo import history
+
+    for path in paths:
+        data = history.show(world.git, "HEAD", f"{world.prefix}{path}")
+        held = "" if data is None else hashlib.sha256(data).hexdigest()
+        if world.digest(path) not in ("", held):
+            return True
+    return False
 
 
 def outcome(entry: Mapping[str, Any]) -> Outcome:
@@ -80,9 +99,16 @@ def write(job: Job, world: World, made: Mapping[str, str], outcome: Outcome, att
         **sessions.plain(outcome),
         agent=outcome.agent,
         marker=marker(job, world, outcome.text) if job.step.routes else "",
+        **({"anew": True} if job.phase and _done(job, world) else {}),
         **{name: value for name, value in more.items() if value},
     )
     world.book.returned[job.name] = entry
+
+
+def _done(job: Job, world: World) -> bool:
+    """Was it done before, as it is now, or is it being mended since?"""
+    record, entry = world.book.steps.get(job.name), world.book.returned.get(job.name, {})
+    return bool(entry.get("anew")) or (record is not None and record.key == job.key.key)
 
 
 def _tasks(job: Job, world: World) -> str:

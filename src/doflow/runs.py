@@ -146,7 +146,12 @@ def _issue(wish: Wish) -> str:
 
 def slug(goal: str) -> str:
     """The first words of a goal in ASCII letters and digits, 30 characters at most."""
-    words = re.findall(r"[a-z0-9]+", goal[:400].encode("ascii", "ignore").decode().lower())
+    said = goal[:400]
+    if not said.isascii():
+        import unicodedata
+
+        said = unicodedata.normalize("NFKD", said.replace("ß", "ss"))  # é is e and an accent
+    words = re.findall(r"[a-z0-9]+", said.encode("ascii", "ignore").decode().lower())
     text = ""
     for word in words[:4]:
         if len(text) + len(word) + bool(text) > 30:

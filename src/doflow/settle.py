@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from doflow import judge, keys, ledger, lock, sections, watching
 from doflow.errors import WorldError
@@ -17,8 +18,8 @@ def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
     with world.guard:
         record, artifacts = _record(job, world, outcome)
         world.put(job.name, record, artifacts)
-        if job.last:
-            world.put(job.step.id, of_phases(job.key.key, record.by, record.at), {})
+        if job.last or (job.phase and record.marker):
+            _whole(job, world, record)
         if job.phase and sections.is_backlog(job.step.phases):
             from doflow import statuses
 
@@ -47,9 +48,22 @@ def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def of_phases(key: str, by: Mapping[str, str], at: str) -> Record:
-    """The record of an implement step as a whole: what follows it is done again when its phases are."""
-    return Record(key, marker=key[:16], by=by, at=at)
+def of_phases(key: str, by: Mapping[str, str], at: str, again: Sequence[str] = ()) -> Record:
+    """The record of an implement step as a whole: what follows it is done again when its phases are. `again`: the marks of
+    phases that were done more than once as they are."""
+    return Record(key, marker=keys.short([key, *again], 16) if again else key[:16], by=by, at=at)
+
+
+def _whole(job: Job, world: World, record: Record) -> None:
+    names = [f"{job.step.id}:{phase.number}" for phase, _ in judge.phase_keys(job.step, world)]
+    phases = [found for name in names if (found := world.book.steps.get(name))]
+    if not job.last and len(phases) < len(names):
+        return
+    key = job.key.key if job.last else phases[-1].key
+    again = [phase.marker for phase in phases if phase.marker]
+    held = world.book.steps.get(job.step.id)
+    if held is None or held.key != key or again:
+        world.put(job.step.id, of_phases(key, record.by, record.at, again), {})
 
 
 def complete_group(world: World, name: str) -> None:
@@ -79,6 +93,12 @@ def written(step: Step, world: World) -> str:
     wanted = tuple(route.when for route in step.routes)
     texts = (world.place.text(world.path(said)) or "" for said in step.makes)
     return next((found for text in texts if (found := sections.marker(text, wanted))), "")
+
+
+def _anew(job: Job, world: World) -> bool:
+    """A phase that was done before just as it is now (--force, doit forget): its code is new all the same, and what follows
+    it is told by this mark."""
+    return job.phase is not None and bool(world.book.returned.get(job.name, {}).get("anew"))
 
 
 def _routed(job: Job, world: World, outcome: Outcome) -> str:
@@ -111,10 +131,9 @@ def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str,
         by["usd"] = f"{outcome.usage.usd:.4f}"
     if job.step.routes and written(job.step, world):
         by["marker"] = "artifact"
-    record = Record(
-        job.key.key, _one(job.key.parts), _one(reads), _one(made), outcome.marker or _routed(job, world, outcome),
-        _one(by), ledger.now(),
-    )  # fmt: skip
+    at = ledger.now()
+    marker = f"anew {at}" if _anew(job, world) else outcome.marker or _routed(job, world, outcome)
+    record = Record(job.key.key, _one(job.key.parts), _one(reads), _one(made), marker, _one(by), at)
     author = "agent" if job.paid else "command" if job.step.kind == "shell" else "doflow"
     artifacts = {path: Artifact(digest, author, job.name) for path, digest in made.items()}
     for path in world.book.returned.get(job.name, {}).get("files", {}):
@@ -186,6 +205,8 @@ def _forget(job: Job, world: World) -> None:
     world.book.steps.pop(job.name, None)
     if job.last:
         world.book.steps.pop(job.step.id, None)
+    with suppress(WorldError):  # the disk may be what is wrong
+        world.write_lock()
 
 
 def _subject(job: Job, world: World) -> str:

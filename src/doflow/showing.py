@@ -79,7 +79,7 @@ def _run(name: str, args: tuple[str, ...], job: Job, world: World, index: str) -
         words = process.explain(result, (f"the hook {name}",))
         raise WorldError(
             f"{words}\n{last}" if last else words,
-            hint=f"all it said is in {log}; or commit the files yourself, then: doflow adopt {job.step.id}",
+            hint=f"all it said is in {log}\n  mend the files, or commit them yourself, then: doflow adopt {job.name}",
         )
 
 

@@ -74,6 +74,7 @@ class World:
     _base: str | None = None
     _params: tuple[Run, Flow, Mapping[str, str]] | None = None
     _logs: str = ""
+    _coding: frozenset[str] | None = None
 
     @property
     def head(self) -> look.Head:
@@ -236,7 +237,8 @@ class World:
         return self._ordered()[2].get(name.partition(":")[0], ())
 
     def key(self, step: Step) -> keys.Key:
-        markers = [(name, self.book.steps[name].marker) for name in self.before(step.id) if name in self.book.steps]
+        names = (*self.before(step.id), *self.built_by(step))
+        markers = [(name, self.book.steps[name].marker) for name in names if name in self.book.steps]
         trigger = self.agent_of(step) if "agent" in self.settings.triggers else ""
         return keys.of_step(
             step, self.place, self.params_of(step), self.book.notes.get(step.id, ""),
@@ -327,6 +329,15 @@ class World:
             order = plan.active(self.plan, markers)
             self._order = (None, order, plan.follows(self.plan, order))
         return self._order
+
+    def built_by(self, step: Step) -> list[str]:
+        """The steps that build code before a command, with others between: a command like `test` is about their code."""
+        if self._coding is None:
+            self._coding = frozenset(step.id for step in self.flow.steps if step.kind == "implement")
+        if not self._coding or step.kind != "shell":
+            return []
+        direct = self.before(step.id)
+        return sorted(self._coding & plan.upstream(self._ordered()[2], direct) - {*direct})
 
     def _held(self) -> lock.Lock | None:
         if self.run.fresh:

@@ -11,6 +11,7 @@ from doflow.errors import FlowError, Problem
 from doflow.light import late_patterns, regex
 from doflow.strict import place, scalar
 
+_BREAK = regex("\r\n|[\n\r\x85\u2028\u2029]")  # where a line ends for YAML
 _SHARED = regex(r"(?:^|[\s\[{,])[&*][^\s,\]}]", re.MULTILINE)
 
 
@@ -121,7 +122,7 @@ def misread(error: Any, text: str, name: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     message: str = getattr(error, "problem", None) or "this is not YAML"
-    rows = text.split("\n")
+    rows = _BREAK.split(text)
     row = rows[line - 1] if line <= len(rows) else ""
     hint = "quote texts that hold `: ` or ` #` or begin with a special sign, and check the indentation"
     if "another document" in message:

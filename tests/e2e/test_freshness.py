@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
+import pytest
 from tests.support.project import Project
 
 CHAIN = """
@@ -698,3 +700,42 @@ def test_names_that_are_hard_to_write_are_committed_as_they_are(project):
 
     assert set(names) <= set(project.git("ls-tree", "-r", "-z", "--name-only", "HEAD").split("\0"))
     assert project.git("status", "--porcelain") == ""
+
+
+TESTED = (
+    WORK
+    + """\
+      look: {kind: shell, run: [echo, looked]}
+      test: {kind: shell, run: "echo x >> {outside}/tested"}
+"""
+)
+
+
+def tested(project: Project) -> int:
+    return len((project.outside / "tested").read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    "words", ["", "forget work:implement:2", "forget work:implement:1", "--force=implement", "--force=implement:1"]
+)
+def test_code_that_is_made_anew_is_tested_anew_also_behind_another_step(project, words):
+    project.flow("work", TESTED.replace("{outside}", str(project.outside)))
+    project.commit("A flow")
+    assert project.doit("work").returncode == 0
+    assert project.doit("work").returncode == 0
+    assert tested(project) == 1
+    path = project.run_dir() / "tasks.md"
+    if words.startswith("forget"):
+        assert project.doit(*words.split()).returncode == 0
+    elif not words:
+        path.write_text(path.read_text().replace("Build the house", "Build a castle"))
+    if not words.startswith("--"):
+        assert "work:test" in project.doit("list", "--all").stdout
+        assert re.search(r"runs +test", project.doflow("plan").stdout)
+
+    done = project.doit("work", *([words] if words.startswith("--") else []))
+
+    assert (done.returncode, tested(project)) == (0, 2), done.stdout + done.stderr
+    assert (project.doit("work").returncode, tested(project)) == (0, 2)
+    shutil.rmtree(project.root / ".doflow")
+    assert (project.doit("work").returncode, tested(project)) == (0, 2)

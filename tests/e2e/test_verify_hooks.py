@@ -64,6 +64,69 @@ def test_a_hook_that_refuses_leaves_the_work_and_no_agent_is_called_again(hooked
     assert hooked.calls() == ["build:2"]
 
 
+STRICT = "#!/bin/sh\nif grep -q PHASE src/phase_1.py; then echo no capitals; exit 1; fi\n"
+
+
+def test_what_a_person_mends_for_a_hook_is_part_of_the_phase_and_no_agent_is_called_again(hooked):
+    plant(hooked, "pre-commit", STRICT)
+    assert hooked.doit("work", "--goal=x").returncode == 1
+    told = hooked.doflow("plan").stdout
+    assert "build:1" in told and "its agent has returned; what is left is to check and commit" in told
+    hooked.forget_calls()
+    hooked.write("src/phase_1.py", "phase = 1\n")
+
+    done = hooked.doit("work")
+
+    assert (done.returncode, hooked.calls()) == (0, ["build:2"]), done.stdout + done.stderr
+    assert "src/phase_1.py: changed since the agent of build:1 returned" in done.stdout
+    assert hooked.git("show", "HEAD~1:src/phase_1.py") == "phase = 1\n"
+    assert hooked.git("status", "--porcelain") == ""
+
+
+def test_what_a_person_took_back_after_a_hook_is_done_anew(hooked):
+    plant(hooked, "pre-commit", f'#!/bin/sh\ntest -e "{hooked.outside}/fine"\n')
+    assert hooked.doit("work", "--goal=x").returncode == 1
+    (hooked.root / "src/phase_1.py").unlink()
+    hooked.git("checkout", "-q", "--", "specs")
+    hooked.forget_calls()
+    (hooked.outside / "fine").touch()
+
+    done = hooked.doit("work")
+
+    assert (done.returncode, hooked.calls()) == (0, ["build:1", "build:2"]), done.stdout + done.stderr
+
+
+def test_one_phase_is_adopted_alone_as_the_hint_says(hooked):
+    plant(hooked, "pre-commit", STRICT)
+    done = hooked.doit("work", "--goal=x")
+    assert "doflow adopt build:1" in done.stdout
+    hooked.write("src/phase_1.py", "phase = 1\n")
+    hooked.git("add", "src/phase_1.py")
+    hooked.git("commit", "-q", "-m", "Mine")
+    hooked.forget_calls()
+
+    adopted = hooked.doflow("adopt", "build:1")
+
+    assert (adopted.returncode, hooked.calls()) == (0, []), adopted.stderr
+    done = hooked.doit("work")
+    assert (done.returncode, hooked.calls()) == (0, ["build:2"]), done.stdout + done.stderr
+    assert hooked.read("src/phase_1.py") == "phase = 1\n"
+    assert hooked.git("status", "--porcelain") == ""
+
+
+def test_a_phase_that_nobody_did_is_not_adopted_by_the_way(hooked):
+    plant(hooked, "pre-commit", STRICT)
+    assert hooked.doit("work", "--goal=x").returncode == 1
+
+    refused = hooked.doflow("adopt", "build:2")
+    whole = hooked.doflow("adopt", "build")
+
+    assert (refused.returncode, whole.returncode) == (1, 1)
+    assert "no agent has done build:2 yet" in refused.stderr
+    assert "build:1, build:2 count as done and were not done" in whole.stderr
+    assert "has no phase 7 (it has: 1, 2)" in hooked.doflow("adopt", "build:7").stderr
+
+
 def test_a_hook_that_an_agent_wrote_is_not_started(hooked):
     hooked.git("config", "core.hooksPath", ".githooks")
     plant(hooked, "pre-commit", PRE.format(log=hooked.outside / "hook.log"), ".githooks")

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from doflow import load, strict, yamltree
@@ -161,6 +161,7 @@ def test_an_unreadable_file_is_a_sentence(tmp_path: Path) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet="ab:-?[]{}&*!|>'\"%@` \t\n#,0~<.é\x00\x85\ufeff", max_size=40))
+@example("\x85'\x85")
 def test_any_text_is_read_or_refused_with_a_place(text: str) -> None:
     try:
         load.parse(text, "x")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from doflow import adopting, deciding, outlook, settle
+from doflow import adopting, deciding, judge, outlook, settle
 from doflow.checks import registry as checks
+from doflow.desk import Desk
 from doflow.errors import UsageError
 from doflow.model import Step
 from doflow.session import Work
@@ -14,6 +15,7 @@ from doflow.world import World
 ABOUT = "keep what is there as a step's result: your edit, a file of your own, or what a refused step had made"
 EXAMPLES = """\
   doflow adopt plan               plan.md stays as you wrote it; the step is done
+  doflow adopt implement:2        one phase, with its files as they are now
   doflow adopt test --anyway      count a step as done that makes no file, or breaks its contract
 """
 
@@ -27,19 +29,59 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def adopt(args: argparse.Namespace) -> int:
     with deciding.opened(args.run) as (desk, work):
         world = work.world
+        phase = _phase(work, args.step)
+        if phase is not None:
+            return _one(args, desk, work, *phase)
         step = _step(work, args.step, args.anyway)
         if _settled(step, world):
             told = f"{step.id} is up to date and nothing was edited: there is nothing to adopt"
             return deciding.tell(args, told, run=world.run.name, step=step.id, adopted=[])
         if not args.anyway:
             _contract(step, world)
+        undone = _undone(step, world)
         desk.session.begin(work)
         paths = adopting.take(world, step.id, "kept as it is, by a person (adopt)")
         deciding.unremember(world, (step.id,))
         deciding.closed(work, f"{step.id} is kept as it is")
-        what = ", ".join((*paths, *adopting.report(step, world))) or "it makes no file"
+        what = ", ".join((*paths, *adopting.report(step, world))) or undone or "it makes no file"
         told = f"{step.id} is done as it is: {what}\ngo on with: {deciding.onward(world)}"
         return deciding.tell(args, told, run=world.run.name, step=step.id, adopted=list(paths))
+
+
+def _phase(work: Work, said: str) -> tuple[Step, str] | None:
+    """A phase as a person names it: `implement:2`."""
+    bare, _, number = said.removeprefix(f"{work.world.flow.name}:").partition(":")
+    step = work.world.flow.step(bare)
+    if not number or step is None or step.kind != "implement":
+        return None
+    known = [phase.number for phase, _ in judge.phase_keys(step, work.world)]
+    if number not in known:
+        raise UsageError(f"{step.id} has no phase {number} (it has: {', '.join(known) or 'none'})", "doflow status")
+    return step, number
+
+
+def _one(args: argparse.Namespace, desk: Desk, work: Work, step: Step, number: str) -> int:
+    world, name = work.world, f"{step.id}:{number}"
+    line = next(line for line in outlook.of(world) if line.name == name)
+    if not line.reasons:
+        told = f"{name} is up to date: there is nothing to adopt"
+        return deciding.tell(args, told, run=world.run.name, step=name, adopted=[])
+    if name not in world.book.returned and not args.anyway:
+        hint = f"doflow adopt {name} --anyway   counts it as done"
+        raise UsageError(f"no agent has done {name} yet, so there is nothing to keep", hint)
+    desk.session.begin(work)
+    paths = adopting.take_phase(world, step, number, "kept as it is, by a person (adopt)")
+    deciding.unremember(world, (name,))
+    deciding.closed(work, f"{name} is kept as it is")
+    told = f"{name} is done as it is: {', '.join(paths) or 'no file'}\ngo on with: {deciding.onward(world)}"
+    return deciding.tell(args, told, run=world.run.name, step=name, adopted=list(paths))
+
+
+def _undone(step: Step, world: World) -> str:
+    """The phases that count as done although nobody did them."""
+    names = [f"{step.id}:{phase.number}" for phase, _ in judge.phase_keys(step, world)] if step.phases else []
+    left = [name for name in names if name not in world.book.steps]
+    return f"{', '.join(left)} count as done and were not done" if left else ""
 
 
 def _step(work: Work, said: str, anyway: bool) -> Step:
@@ -47,7 +89,9 @@ def _step(work: Work, said: str, anyway: bool) -> Step:
     if step.kind == "gate":
         raise UsageError(f"{step.id} is a gate: it makes nothing that could be kept", f"doflow approve {step.id}")
     if not step.makes and not anyway and not adopting.report(step, work.world):
-        hint = f"doflow adopt {step.id} --anyway   counts it as done"
+        undone = _undone(step, work.world)
+        hint = f"doflow adopt {step.id} --anyway   counts it as done" + (f" ({undone})" if undone else "")
+        hint += f"; one phase alone: doflow adopt {step.id}:N" if step.phases else ""
         raise UsageError(f"{step.id} makes no file, so there is nothing to look at", hint)
     return step
 
