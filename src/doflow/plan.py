@@ -40,8 +40,8 @@ class Plan(NamedTuple):
 def build(flow: Flow, settings: Settings) -> Plan:
     by_id = {step.id: step for step in flow.steps}
     pipeline = flow.pipeline or tuple(by_id)
-    parts = {step.id: _parts(step, settings) for step in flow.steps}
-    ends = {name: f"{flow.name}:{own[-1] if own else name}" for name, own in parts.items()}
+    parts = {step.id: own for step in flow.steps if (own := _parts(step, settings))}
+    ends = {name: f"{flow.name}:{parts[name][-1] if name in parts else name}" for name in by_id}
     router = next((name for name in pipeline if by_id[name].routes), "")
     settled = frozenset(pipeline[: pipeline.index(router) + 1] if router else pipeline)
     running = frozenset(pipeline)
@@ -50,11 +50,11 @@ def build(flow: Flow, settings: Settings) -> Plan:
     for name in pipeline:
         step, here = by_id[name], name in settled
         wait = () if not here else before if step.after is None else tuple(ends[other] for other in step.after)
-        nodes += _nodes(flow, step, settings, parts[name], wait, "" if here else ends[router])
+        nodes += _nodes(flow, step, settings, parts.get(name, ()), wait, "" if here else ends[router])
         before = (ends[name],)
     for step in flow.steps:
         if step.id not in running:
-            nodes += _nodes(flow, step, settings, parts[step.id], (), ends[router] if router else "")
+            nodes += _nodes(flow, step, settings, parts.get(step.id, ()), (), ends[router] if router else "")
     return Plan(
         flow.name,
         flow.about,
@@ -118,11 +118,11 @@ def routed(name: str, settings: Settings) -> str:
     return next(exact, "") or next((profile for said, profile in settings.route_agents if name.startswith(said)), "")
 
 
-def _parts(step: Step, settings: Settings) -> list[str]:
+def _parts(step: Step, settings: Settings) -> Sequence[str]:
     """What comes after the step itself."""
-    parts: list[str] = []
     if not (step.clarify or step.gate or step.routes or settings.gates):
-        return parts
+        return ()
+    parts = []
     if step.clarify:
         parts.append(f"{step.id}.clarify")
     if step.kind != "gate" and gate_text(step, settings):
@@ -133,7 +133,7 @@ def _parts(step: Step, settings: Settings) -> list[str]:
 
 
 def _nodes(
-    flow: Flow, step: Step, settings: Settings, parts: list[str], wait: tuple[str, ...], router: str
+    flow: Flow, step: Step, settings: Settings, parts: Sequence[str], wait: tuple[str, ...], router: str
 ) -> list[Node]:
     role = "each" if step.foreach else _ROLES.get(step.kind, "step")
     nodes = [Node(f"{flow.name}:{step.id}", role, step.id, wait, router, _doc(step))]

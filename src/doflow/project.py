@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import marshal
 import os
 import time
@@ -109,6 +110,7 @@ def open_(root: Path, environ: Mapping[str, str], words: Sequence[str] = ()) -> 
         from doflow import process
 
         process.warm()
+        gc.disable()  # until the first step has begun (`session.begin`): nothing that is made up to there is thrown away
     return Project(root, *_read(root, environ, named))
 
 
