@@ -86,12 +86,29 @@ def stamp(world: World, project: Project, environ: Mapping[str, str]) -> None:
     names |= {*project.sources, os.path.join(root, "dodo.py"), os.path.join(root, "doflow.yaml")}
     names |= {os.path.join(root, world.run.dir, name) for name in (lock.NAME, world.input)}
     names |= _git_files(world) | {os.path.join(root, os.path.dirname(world.run.dir))}
-    steps = [f"{world.flow.name}:{name}" for name in world.order()]
+    steps = _tasks(world)
     goal = world.run.goal if runs.digest(world.run.goal) == world.run.goal_digest else None
     values: dict[str, object] = {"goal": goal, "run": world.run.name, "steps": steps, "usual": _usual(world)}
+    values["count"] = len(world.order())
     seen = hot.look(names)
     if fresh(world):  # looked at after the files were listed: an edit since then shows in one or the other
         hot.write(root, world.flow.name, values, seen, dict(environ))
+
+
+def _tasks(world: World) -> list[str]:
+    """The doit tasks of all active steps in their order, as a run names them that finds them up to date."""
+    found: dict[str, list[str]] = {name: [] for name in world.order()}
+    for node in world.plan.nodes:
+        step = world.flow.step(node.step)
+        if step is None or step.id not in found:
+            continue
+        if node.role == "phases":
+            found[step.id] += [f"{node.name}:{phase.number}" for phase, _ in judge.phase_keys(step, world)]
+        elif node.role == "each":
+            found[step.id] += [f"{world.flow.name}:{item.id}" for item in world.items(step)]
+        else:
+            found[step.id].append(node.name)
+    return [task for tasks in found.values() for task in tasks]
 
 
 def _usual(world: World) -> bool:

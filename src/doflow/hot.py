@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-FORMAT = 2
+FORMAT = 3
 _QUIET_NS = 25_000_000  # coarser than any file system clock tick: a later write cannot look like an earlier one
 
 Entry = tuple[str, int, int, int, int]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from doflow import lock as locks
 from doflow import sessionpaths
 from doflow.errors import UsageError
 from doflow.light import dataclass, field, regex, replace
+from doflow.words import slug
 
 #: the file of a run's folder that holds its goal; of a session it is the requirements as they were, byte by byte
 INPUT, SNAPSHOT = "input.md", "prd_snapshot.md"
@@ -142,22 +142,6 @@ def _issue(wish: Wish) -> str:
     if issues.bare(wish.issue) is None:
         raise UsageError(f"--issue {wish.issue!r} names no issue", "--issue=232, or leave it out")
     return wish.issue if issues.bare(wish.issue) else ""
-
-
-def slug(goal: str) -> str:
-    """The first words of a goal in ASCII letters and digits, 30 characters at most."""
-    said = goal[:400]
-    if not said.isascii():
-        import unicodedata
-
-        said = unicodedata.normalize("NFKD", said.replace("ß", "ss"))  # é is e and an accent
-    words = re.findall(r"[a-z0-9]+", said.encode("ascii", "ignore").decode().lower())
-    text = ""
-    for word in words[:4]:
-        if len(text) + len(word) + bool(text) > 30:
-            break
-        text = f"{text}-{word}" if text else word
-    return text or (words[0][:30] if words else "")
 
 
 def digest(goal: str) -> str:

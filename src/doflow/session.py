@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -71,6 +72,7 @@ class Session:
         self.limited: Outcome | None = None
         self.busy: set[object] = set()  # steps under way: they end by themselves when they are told to stop
         self.works: dict[str, Work] = {}
+        self.stamped: dict[str, str] = {}
         self.holder: Holder | None = None
         self._project: project.Project | None = None
         self._view: View | None = None
@@ -105,6 +107,11 @@ class Session:
         self.works[work.world.flow.name] = work
         if self.executing:
             self.view.about(work.world.flow.name, work.world.run.name)
+
+    def found(self, flow: str, run: str) -> None:
+        """A run that a stamp knows as complete: nothing of it is opened."""
+        self.stamped[flow] = run
+        self.view.about(flow, run)
 
     def lock(self) -> None:
         """Taken when the first flow turns out to have something to do, or to look at."""
@@ -170,6 +177,10 @@ class Session:
                 self.note(1)
                 self.warn(str(files.broke("use", os.fsdecode(error.filename or self.root), error)))
             work.world.close()
+        for flow, run in self.stamped.items() if not self.code else ():
+            if flow in self.asked:
+                at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                self.view.hear({"event": "pipeline_complete", "at": at, "run": run, "flow": flow})
         self.view.close()
         if self.holder is not None:
             self.holder.release()

@@ -92,6 +92,7 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
     stamp = _stamp(session, flow, given) if session.executing else None
     if stamp is not None:
         Backend.asleep = not session.works
+        session.found(flow, str(stamp["run"]))
         yield from _hot(flow, about, stamp)
         return
     work = open_work(session, flow, given)

@@ -1,4 +1,5 @@
-"""How things are said to a person: the end of a program, a span of time, hostile text made visible, the end of a log."""
+"""How things are said to a person: the end of a program, a span of time, hostile text made visible, the end of a log,
+a goal as a name."""
 
 from __future__ import annotations
 
@@ -103,3 +104,21 @@ def tail(path: str, limit: int = 4000) -> str:
 
 
 _CONTINUATION = bytes(range(0x80, 0xC0))
+
+
+def slug(goal: str) -> str:
+    """The first words of a goal in ASCII letters and digits, 30 characters at most."""
+    said = goal[:400]
+    if not said.isascii():
+        import unicodedata
+
+        said = unicodedata.normalize("NFKD", said.replace("ß", "ss"))  # é is e and an accent
+    import re
+
+    words = re.findall("[a-z0-9]+", said.encode("ascii", "ignore").decode().lower())
+    text = ""
+    for word in words[:4]:
+        if len(text) + len(word) + bool(text) > 30:
+            break
+        text = f"{text}-{word}" if text else word
+    return text or (words[0][:30] if words else "")

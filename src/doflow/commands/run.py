@@ -138,16 +138,17 @@ def _dry(root: str, asked: dict[str, str]) -> int:
 def _nothing(asked: dict[str, str], stamp: dict[str, object]) -> int:
     steps: list[str] = stamp["steps"]  # type: ignore[assignment]
     if "json" not in asked:
-        sys.stdout.write(f"{stamp['run']}: nothing to do, {len(steps)} steps are up to date\n")
+        sys.stdout.write(f"{stamp['run']}: nothing to do, {stamp['count']} steps are up to date\n")
         return 0
     import json
 
     from doflow.ledger import now
 
+    end = {"event": "pipeline_complete", "at": now(), "run": stamp["run"], "flow": steps[0].partition(":")[0]}
     for step in steps:
         line = {"event": "step_skipped", "at": now(), "run": stamp["run"], "step": step.partition(":")[2]}
         sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.write(json.dumps({"event": "pipeline_complete", "at": now(), "run": stamp["run"]}) + "\n")
+    sys.stdout.write(json.dumps(end) + "\n")
     return 0
 
 
