@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from doflow.checks import registry as checks
@@ -48,11 +49,18 @@ def _leave(job: Job, world: World, strays: tuple[str, ...]) -> str:
     from doflow.guards.scope import Scope
 
     scope = Scope(job, world)
-    first = {_bar(scope.bar(path), job): path for path in reversed(strays)}
+    first = {_bar(_foreign(world, path) or scope.bar(path), job): path for path in reversed(strays)}
     made = {path: found.step for path, found in world.book.artifacts.items()}
     return "".join(
         f"\n  {_WAYS[bar].format(path=path, step=made.get(path) or 'STEP')}" for bar, path in sorted(first.items())
     )
+
+
+def _foreign(world: World, path: str) -> str:
+    """`foreign` for a path in a repository of its own, a submodule for instance."""
+    parts = path.split("/")[:-1]
+    above = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return "foreign" if any(os.path.lexists(world.root / folder / ".git") for folder in above) else ""
 
 
 def _bar(bar: str, job: Job) -> str:

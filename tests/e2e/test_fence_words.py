@@ -54,6 +54,24 @@ def test_each_kind_of_path_has_its_line(project: Project) -> None:
     assert "specs/001-x/two.md is fine: doflow adopt two" in done.stdout
 
 
+def test_a_file_of_a_submodule_is_told_as_what_no_step_changes(project: Project) -> None:
+    project.flow("work", FLOW)
+    inner = project.root / "lib"
+    inner.mkdir()
+    project.git("init", "-q", cwd=inner)
+    (inner / "a.py").write_text("x = 1\n")
+    project.git("add", "-A", cwd=inner)
+    project.git("-c", "user.name=T", "-c", "user.email=t@e", "commit", "-q", "-m", "a", cwd=inner)
+    project.agent("usual()\nif step == 'two': put('lib/a.py', 'x')")
+    project.commit("A flow")
+
+    done = project.doit("work", "--goal=x")
+
+    assert done.returncode == 1
+    assert "lib/a.py is in a repository of its own, which no step changes" in done.stdout, done.stdout
+    assert "`writes:`" not in done.stdout
+
+
 BOTH = """
 import time
 if step == "a":

@@ -45,7 +45,7 @@ class Scope:
     def bar(self, path: str) -> str:
         """What bars a path: `always` (no flow can allow it), `protect`, `made` by an earlier step, `foreign` (in a repository
         of its own), `writes` (which do not name it)."""
-        if _of_git(path) or snapshot.matches((*self._steer, *self._roots), path):
+        if _of_git(path) or path.startswith("refs/doflow/") or snapshot.matches((*self._steer, *self._roots), path):
             return "always"
         if path in self.earlier:
             return "made"
