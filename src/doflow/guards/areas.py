@@ -22,8 +22,9 @@ _REFS = ("refs", "packed-refs", "reftable", "logs/refs")
 _CACHES = ("flows", "stamps/")
 
 
-def of(head: Head, world: World) -> tuple[Area, ...]:
-    counts = _of_shared if shared(head) else _of_git
+def of(head: Head, world: World, apart: bool) -> tuple[Area, ...]:
+    """`apart`: refs are not held as files, for other work trees use the same."""
+    counts = _of_shared if apart else _of_git
     found = [Area(folder, ".git", counts) for folder in dict.fromkeys((head.git_dir, head.common_dir))]
     found.append(Area(os.path.join(head.common_dir, "objects", "info"), ".git/objects/info", _of_objects))
     return (*found, Area(str(world.root / STATE), STATE, _of_state(str(world.root / STATE))))

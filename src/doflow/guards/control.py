@@ -8,6 +8,7 @@ doflow do something else (config, hooks, attributes, records) fails the step.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from doflow.repo.git import Git
 from doflow.world import STATE, World
 
 _FORMAT = 2
+_LET = ("refs/doflow/", "refs/remotes/", "refs/bisect/")
 Counts = Callable[[str, Change], bool]
 
 
@@ -50,11 +52,12 @@ class Control:
     def begin(self) -> None:
         git = self._world.git
         self._world.ledger.arm()
-        if not self._held:
-            self._held = tuple(Held(area, self._data) for area in areas.of(git.head, self._world))
+        apart = areas.shared(git.head)
+        if not self._held or apart != bool(self._refs_before):
+            self._held = tuple(Held(area, self._data) for area in areas.of(git.head, self._world, apart))
         self._dot = dotgit.look(git.head)
         self._holding.renew(git)
-        self._refs_before = every.every(git.head) if areas.shared(git.head) else {}
+        self._refs_before = every.every(git.head) if apart else {}
         for held in self._held:
             held.take()
         self._forget()
@@ -72,13 +75,16 @@ class Control:
         if told is None:
             return Undone()
         self._dot = dotgit.look(self._world.head)
-        self._held = tuple(Held(area, self._data) for area in areas.of(self._world.head, self._world))
+        self._refs_before = told.get("refs") or {}
+        self._held = tuple(
+            Held(area, self._data) for area in areas.of(self._world.head, self._world, bool(self._refs_before))
+        )
         bases = {row["folder"]: row for row in told["areas"]}
         self._held = tuple(held for held in self._held if held.area.folder in bases)
         for held in self._held:
             held.load(bases[held.area.folder])
         undone = self.check(keep, lambda folder, change: not areas.own_ledger(change) and counts(folder, change))
-        self._held = ()
+        self._held, self._refs_before = (), {}
         self._file.unlink(missing_ok=True)
         self._world.renew()  # what the config said until now is not to be trusted
         return undone
@@ -93,7 +99,7 @@ class Control:
         refused += [areas.shown(held, change) for held, change in steering if not areas.cache(held, change)]
         self._restore(steering, keep)
         told = self._moved([pair for pair in found if pair not in steering], keep)
-        told += self._shared() if self._refs_before else []
+        told += self._shared(counts) if self._refs_before else []
         if self._world.ledger.mend(keep):
             refused.append(f"{STATE}/runs/{self._world.run.name}/events.jsonl")
         if found:
@@ -136,16 +142,25 @@ class Control:
             told.append(f"{ref} ({_short(old)} became {_short(new)}{f', kept as {kept}' if kept else ''})")
         return told
 
-    def _shared(self) -> list[str]:
-        """Other work trees share the refs: only what nobody else has checked out is put back, one by one, by git."""
+    def _shared(self, counts: Counts | None) -> list[str]:
+        """Other work trees share the refs: what somebody else has checked out stays where they moved it, unless it is
+        gone; the rest is put back. One by one, by git."""
         git = self._world.git
         was, now = self._refs_before, every.every(git.head)
         theirs = areas.elsewhere(git.head)
-        mine = {ref for ref in was if now.get(ref) != was[ref] and ref != "HEAD" and ref not in theirs}
-        mine = {ref for ref in mine if not ref.startswith(("refs/doflow/", "refs/remotes/", "refs/bisect/"))}
-        for ref in mine:
-            git.call("update-ref", "-m", "doflow: put back", ref, was[ref])
+        mine = {ref for ref in was if now.get(ref) != was[ref] and ref != "HEAD" and not ref.startswith(_LET)}
+        mine = {ref for ref in mine if ref not in now or (ref not in theirs and self._by_agent(ref, counts))}
+        for ref in sorted(mine):
+            unless = () if ref in now else ("",)  # made meanwhile, or only packed: theirs
+            code = git.call("update-ref", "-m", "doflow: put back", ref, was[ref], *unless)[0]
+            if code and unless and ref in every.every(git.head):
+                mine.discard(ref)
         return self._refs({ref: was[ref] for ref in mine}, {ref: now.get(ref, "") for ref in mine})
+
+    def _by_agent(self, ref: str, counts: Counts | None) -> bool:
+        """After a kill: moved before the agents were dead, as the ref's own file says; without one nobody knows."""
+        folder = self._world.head.common_dir
+        return counts is None or (os.path.lexists(os.path.join(folder, ref)) and counts(folder, Change(ref, "changed")))
 
     def _restore(self, found: list[tuple[Held, Change]], keep: Keep) -> None:
         for held in self._held:
@@ -181,6 +196,7 @@ class Control:
         """A line of JSON, then all bytes one after the other."""
         sizes = [(value, len(text)) for value, text in self._data.items()]
         whole = {"format": _FORMAT, "areas": [held.plain() for held in self._held], "sizes": sizes}
+        whole |= {"refs": self._refs_before} if self._refs_before else {}
         parts = (json.dumps(whole).encode(), b"\n", *self._data.values())
         files.write(str(self._file), b"".join(parts), 0o600, sync=False)
 
