@@ -22,7 +22,7 @@ def preflight(world: World, paying: bool = True) -> None:
     head = world.head
     trouble = look.state(head)
     if trouble:
-        raise WorldError(trouble)
+        raise WorldError(trouble, _ending(world))
     if not branches.identity(head):
         raise WorldError(
             "git does not know who you are, and doflow invents no author",
@@ -55,6 +55,13 @@ def preflight(world: World, paying: bool = True) -> None:
             f"run {world.run.name} began on branch {world.run.branch}, but {head.branch or 'no branch'} is checked out",
             f"git switch {world.run.branch}   or, to begin anew:   doit {world.flow.name} --new --goal=…",
         )
+
+
+def _ending(world: World) -> str:
+    """How the conflict is ended that stands in the way, if the run's lock is in it."""
+    from doflow.repo import unmerged
+
+    return unmerged.ways(str(world.run_dir / lock.NAME)) if look.busy(world.head)[0] else ""
 
 
 def _began_elsewhere(world: World) -> bool:

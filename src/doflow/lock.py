@@ -118,12 +118,28 @@ def parse(data: bytes, name: str) -> Lock:
     try:
         return _build(load.parse(data.decode("utf-8", "replace"), name))
     except (ValueError, KeyError, TypeError, AttributeError, FlowError) as cause:
-        raise unreadable(name, str(cause)) from cause
+        raise unreadable(name, str(cause), data) from cause
 
 
-def unreadable(name: str, why: str) -> WorldError:
+def unreadable(name: str, why: str, data: bytes) -> WorldError:
+    if conflicted(data):
+        return _conflict(name)
     hint = f"git checkout -- {name}   brings back the committed one; or delete it: it is rebuilt from the commits"
     return WorldError(f"{name}: this lock cannot be read ({why})", hint)
+
+
+def conflicted(data: bytes) -> bool:
+    """Whether git left a conflict in this lock (merge, rebase, revert …)."""
+    from doflow.repo import unmerged
+
+    return unmerged.marked(data)
+
+
+def _conflict(name: str) -> WorldError:
+    from doflow.repo import unmerged
+
+    hint = unmerged.ways(name) or f"{unmerged.before(name)}rm '{name}'   it is rebuilt from the commits"
+    return WorldError(f"{name}: git left a conflict in this lock", hint)
 
 
 def head(path: Path) -> dict[str, Any]:

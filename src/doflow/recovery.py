@@ -135,7 +135,7 @@ def _committed(world: World) -> Lock | None:
     if not world.head.commit:
         return None
     data = history.show(world.git, "HEAD", f"{world.prefix}{world.run.dir}/{lock.NAME}")
-    return lock.parse(data, "the lock at HEAD") if data else None
+    return lock.parse(data, "the lock at HEAD") if data and not lock.conflicted(data) else None
 
 
 def _learn(world: World, commit: Mapping[str, str]) -> None:

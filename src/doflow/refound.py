@@ -33,7 +33,7 @@ def _remembered(root: Path, flow: Flow, folder: str, head: Head) -> Run | None:
     git = Git(head)
     below = os.path.relpath(head.root, head.top)
     data = history.show(git, "HEAD", os.path.normpath(os.path.join(below, folder, lock.NAME)))
-    if data is not None:
+    if data is not None and not lock.conflicted(data):
         lock.write(root / folder / lock.NAME, data)
         return listed.at(root, folder)
     name = os.path.basename(folder)

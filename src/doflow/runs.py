@@ -66,7 +66,7 @@ def at(root: Path, folder: str) -> Run | None:
         return None
     head = locks.head(path)
     if not head.get("flow"):
-        raise locks.unreadable(f"{folder}/{locks.NAME}", "it does not say of which flow it is")
+        raise locks.unreadable(str(path), "it does not say of which flow it is", path.read_bytes())
     goal = read_goal(root / folder)
     return Run(
         sessionpaths.name(folder), head["flow"], folder, goal, head.get("goal", ""), head.get("branch", ""),

@@ -175,9 +175,10 @@ def _uncommitted(known: Lock, world: World) -> Iterator[Finding]:
         return
     path = f"{world.run.dir}/{lock.NAME}"
     data = history.show(world.git, "HEAD", f"{world.prefix}{path}")
-    there = lock.parse(data, "the lock at HEAD") if data else None
+    torn = bool(data) and lock.conflicted(data or b"")
+    there = lock.parse(data, "the lock at HEAD") if data and not torn else None
     if there != known:
-        what = _difference(there, known)
+        what = ", which holds a conflict of git's" if torn else _difference(there, known)
         words = f"{path} is not as in the last commit{what}"
         hint = f"{advice.command(world)}   goes on and commits it   or   git checkout -- '{path}'"
         yield Finding(world.run.name, "lock", words, hint)

@@ -12,7 +12,7 @@ from doflow.errors import WorldError
 from doflow.repo import refs
 from doflow.repo.head import Head
 
-__all__ = ["Head", "branches", "commit_of", "find", "state"]
+__all__ = ["Head", "branches", "busy", "commit_of", "find", "state"]
 
 _BUSY = (
     ("MERGE_HEAD", "a merge is in progress", "git merge --continue, or git merge --abort"),
@@ -155,11 +155,17 @@ def _asked(head: Head) -> Head:
     return _at(head, ref, commit, reftable=True)
 
 
+def busy(head: Head) -> tuple[str, str]:
+    """What git is in the middle of, and the commands that end it; ('', '') = nothing."""
+    found = ((what, way) for name, what, way in _BUSY if os.path.lexists(os.path.join(head.git_dir, name)))
+    return next(found, ("", ""))
+
+
 def state(head: Head) -> str:
     """'' if a commit can be made here, else one sentence that says what is in the way and how to end it."""
-    for name, what, way in _BUSY:
-        if os.path.lexists(os.path.join(head.git_dir, name)):
-            return f"{what} in {head.top}: finish or abort it first ({way})"
+    what, way = busy(head)
+    if what:
+        return f"{what} in {head.top}: finish or abort it first ({way})"
     if not head.ref:
         return (
             f"HEAD is detached at {head.commit[:12]}: a commit made here would be lost at the next checkout; "
