@@ -28,7 +28,7 @@ def opened(run: str = "") -> Iterator[tuple[Desk, Work]]:
             name = work.world.run.name
             raise UsageError(f"run {name} has nothing to decide here yet", _unbegun(work.world))
         intake.preflight(work.world, paying=False)
-        recovery.recover(work.world, work.fence)
+        work.back = recovery.recover(work.world, work.fence)
         yield desk, work
 
 

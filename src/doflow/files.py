@@ -206,10 +206,16 @@ def _sha256(fd: int) -> str:
     if turned:
         os.lseek(fd, 0, os.SEEK_SET)
         with os.fdopen(os.dup(fd), "rb") as stream:
-            data = stream.read()
-        if b"\0" not in data[:8000]:
-            return hashlib.sha256(data.replace(b"\r\n", b"\n")).hexdigest()
+            return digest_of(stream.read())
     return total.hexdigest()
+
+
+def digest_of(data: bytes) -> str:
+    """What `digest` says of a file that holds this."""
+    import hashlib
+
+    turned = b"\r" in data and b"\0" not in data[:8000]
+    return hashlib.sha256(data.replace(b"\r\n", b"\n") if turned else data).hexdigest()
 
 
 def syncfs(path: str | os.PathLike[str]) -> None:

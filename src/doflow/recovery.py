@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from doflow.guards.scope import Scope
 
 
-def recover(world: World, fence: Fence) -> None:
+def recover(world: World, fence: Fence) -> tuple[str, ...]:
+    """Gives the paths that were put back as they were before, or aside."""
+    put: tuple[str, ...] = ()
     if (world.state_dir / "window").exists():
-        _fenced(world, fence)
+        put = _fenced(world, fence)
     _goal(world)
     book = world.book
     if not book.steps and not world.run.fresh and not (world.run_dir / lock.NAME).exists():
@@ -39,6 +41,20 @@ def recover(world: World, fence: Fence) -> None:
         from doflow.guards import ends
 
         ends.recovered(world, ends.Left(tuple(back)))
+    return (*put, *back)
+
+
+def foreseen(world: World, fence: Fence) -> tuple[frozenset[str], dict[str, bytes | None]]:
+    """The jobs that were killed, and what `recover` would make of the artifacts: their bytes then (None = gone)."""
+    book = world.book
+    said = [world.path(said) for step in world.flow.steps for said in step.makes]
+    begun = [path for entry in book.begun.values() for path in entry.get("makes", ())]
+    scopes, whole = _flying(world)
+    found = fence.foresee(scopes, whole, tuple(dict.fromkeys((*book.artifacts, *said, *begun))))
+    for name, entry in book.begun.items():
+        if name not in book.returned:
+            found |= dict.fromkeys(_left(world, entry))
+    return frozenset(scopes), found
 
 
 def _goal(world: World) -> None:
@@ -57,16 +73,23 @@ def _goal(world: World) -> None:
     )
 
 
-def _fenced(world: World, fence: Fence) -> None:
+def _fenced(world: World, fence: Fence) -> tuple[str, ...]:
     """First of all, before git is asked anything: what agents did that were at work when the process was killed."""
     from doflow.guards import ends
 
+    left = fence.recover(*_flying(world))
+    ends.recovered(world, left)
+    return left.back
+
+
+def _flying(world: World) -> tuple[dict[str, Scope], frozenset[str]]:
+    """What the killed jobs might write, and the paths of those beside them that had returned."""
     begun = world.book.begun
     flying = {name: entry for name, entry in begun.items() if not _whole(world, name)}
     scopes = {name: scope for name, entry in flying.items() if (scope := _scope(world, name, entry))}
     done = (entry.get("files", {}) for name, entry in world.book.returned.items() if name not in flying)
     whole = {path for made in done for path in made} | _settled(world, flying)
-    ends.recovered(world, fence.recover(scopes, frozenset(whole)))
+    return scopes, frozenset(whole)
 
 
 def _settled(world: World, flying: Collection[str]) -> set[str]:
@@ -198,18 +221,20 @@ def _scope(world: World, name: str, entry: Mapping[str, Any]) -> Scope | None:
 
 def _unwatched(world: World, fence: Fence, name: str, entry: Mapping[str, Any]) -> list[str]:
     """A killed command without a snapshot: its artifacts that are not what they were at its start."""
+    left = _left(world, entry)
+    keep = fence.quarantine.about("left behind by a killed step", world.run.name, name)
+    for path in left:
+        folder = os.open(os.path.dirname(world.root / path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            keep(folder, os.path.basename(path), path)
+        finally:
+            os.close(folder)
+    return left
+
+
+def _left(world: World, entry: Mapping[str, Any]) -> list[str]:
     step = world.step(entry["step"])
     if step is None or step.kind in BY_AGENT or _watched(step):
         return []
-    left = []
-    keep = fence.quarantine.about("left behind by a killed step", world.run.name, name)
-    for path, digest in entry.get("makes", {}).items():
-        now = world.digest(path)
-        if now and now != digest:
-            folder = os.open(os.path.dirname(world.root / path), os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                keep(folder, os.path.basename(path), path)
-            finally:
-                os.close(folder)
-            left.append(path)
-    return left
+    made = entry.get("makes", {}).items()
+    return [path for path, digest in made if (now := world.digest(path)) and now != digest]

@@ -51,6 +51,7 @@ class Work:
         self.turn = Turn()
         self.begun = False
         self.whole = False
+        self.back: tuple[str, ...] = ()  # what a killed process had left and this one has put back
         self.echo: Any = None  # writes the statuses of a DOT pipeline back into its file
         self.ends: dict[str, Mapping[str, Any]] = {}
 

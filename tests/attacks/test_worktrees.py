@@ -120,6 +120,7 @@ def test_after_a_kill_branches_are_put_back_too_and_what_moved_since_stays(linke
     assert project.git("status", "--porcelain") == ""
 
 
+@pytest.mark.slow
 def test_a_work_tree_that_is_taken_away_after_a_kill_costs_no_branch(linked, project, tmp_path):
     project.git("worktree", "add", "-q", "-b", "aside", str(tmp_path / "aside"))
     linked.root = project.root

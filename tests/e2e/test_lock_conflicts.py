@@ -102,6 +102,7 @@ def test_other_deeds_of_git_are_ended_by_what_is_said_too(built, deed, side):
     assert built.doflow("verify").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [0, 1])
 def test_a_conflict_that_was_committed_is_left_by_either_command_that_is_named(built, way):
     built.git("revert", "--no-edit", the(built, "Phase 2"), check=False)
@@ -120,6 +121,7 @@ def test_a_conflict_that_was_committed_is_left_by_either_command_that_is_named(b
     assert built.doit("build").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_lock_that_a_revert_takes_away_is_removed_by_what_is_said_and_the_run_goes_on(built):
     first = built.git("log", "--format=%h", "--diff-filter=A", "--", "specs/*/doflow.lock").split()[-1]
     built.git("revert", "--no-edit", first, check=False)

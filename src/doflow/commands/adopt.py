@@ -29,6 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def adopt(args: argparse.Namespace) -> int:
     with deciding.opened(args.run) as (desk, work):
         world = work.world
+        if work.back:
+            _not_what_was_seen(work, args.step)
         phase = _phase(work, args.step)
         if phase is not None:
             return _one(args, desk, work, *phase)
@@ -46,6 +48,21 @@ def adopt(args: argparse.Namespace) -> int:
         what = ", ".join((*paths, *adopting.report(step, world))) or undone or "it makes no file"
         told = f"{step.id} is done as it is: {what}\ngo on with: {deciding.onward(world)}"
         return deciding.tell(args, told, run=world.run.name, step=step.id, adopted=list(paths))
+
+
+def _not_what_was_seen(work: Work, said: str) -> None:
+    """A killed agent's half-made text was there when this was typed, and is put aside just now: that is not taken."""
+    world, step = work.world, deciding.named(work, said.partition(":")[0] if _phase(work, said) else said)
+    made = [path for said in step.makes if (path := world.path(said)) in work.back and world.digest(path)]
+    begun = any(entry["step"] == step.id for entry in world.book.begun.values())
+    if not made and (step.makes or not begun):
+        return
+    what = f"{', '.join(made)} is as before" if made else "the files are as before"
+    raise UsageError(
+        f"{step.id} was killed at work; what its agent had left is put aside, and {what}: nothing is adopted",
+        f"{deciding.onward(world)}   does the step   or   doflow quarantine list   shows what was left   "
+        f"or   doflow adopt {said}   once more, to keep what is there now",
+    )
 
 
 def _phase(work: Work, said: str) -> tuple[Step, str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from doflow import adopting, intake, meant, outlook, project, prospect, runs, tasks
+from doflow import adopting, aftermath, intake, meant, outlook, project, prospect, runs, tasks
 from doflow import plan as plans
 from doflow.commands import say, say_json, table, warn
 from doflow.desk import Desk
@@ -43,11 +43,11 @@ def arguments(parser: ArgumentParser) -> None:
 def plan(args: Namespace) -> int:
     desk = Desk()
     work = _work(desk, args)
-    world = work.world
+    world = aftermath.seen(work)
     if args.prompt:
         return _prompt(work, args.prompt, args.json)
     adopting.foresee(world)
-    lines = outlook.of(world)
+    lines = aftermath.noted(outlook.of(world), world)
     stops = _stops(desk, world)
     ahead = Prospect(world)
     costs = [(line.name, ahead.of(line)) for line in lines if _verdict(line) in _PAID and ahead.works(line)]

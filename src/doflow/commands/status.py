@@ -95,18 +95,25 @@ def _projected(root: Path, run: Run) -> dict[str, Any]:
 
 
 def _looked(root: Path, run: Run, state: dict[str, Any], working: Any) -> tuple[dict[str, Any], str, str]:
-    from doflow import adopting, advice, outlook
+    from doflow import adopting, advice, aftermath, outlook
     from doflow.desk import Desk
 
-    world = Desk(root).work(run).world
+    world = aftermath.seen(Desk(root).work(run))
     adopting.foresee(world)
     lines = outlook.of(world, bool(working))
     state = state or _derived(world, lines)
     state = _alive(_ended(state, lines), working)
     told = advice.of(world, lines, bool(working), state.get("status") == "failed")
     if state["died"]:
-        return state, "the process that worked on it died", told.command or advice.command(world)
+        go = "" if aftermath.killed(world) else told.command
+        return state, f"the process that worked on it died{_aside(world)}", go or advice.command(world)
     return state, told.waits, told.command
+
+
+def _aside(world: World) -> str:
+    from doflow import aftermath
+
+    return ", and what it left half-done is put aside by the next command" if aftermath.killed(world) else ""
 
 
 def _derived(world: World, lines: tuple[Line, ...]) -> dict[str, Any]:
@@ -163,19 +170,20 @@ def _who(working: Mapping[str, Any]) -> str:
 
 
 def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool) -> int:
-    from doflow import adopting, advice, outlook
+    from doflow import adopting, advice, aftermath, outlook
     from doflow.desk import Desk
 
     desk = Desk(root)
     run = desk.run(name)
-    world = desk.work(run).world
+    world = aftermath.seen(desk.work(run))
     adopting.foresee(world)
-    lines = outlook.of(world, working is not None)
+    lines = aftermath.noted(outlook.of(world, working is not None), world)
     state = _alive(_ended(_projected(root, run) or _derived(world, lines), lines), working)
     commits = outlook.commits(world)
     told = advice.of(world, lines, working is not None, state.get("status") == "failed")
     if state["died"]:
-        told = advice.Advice("the process that worked on it died; what is done stays done", advice.command(world))
+        words = f"the process that worked on it died{_aside(world)}; what is done stays done"
+        told = advice.Advice(words, advice.command(world))
     if as_json:
         extra = {"dir": run.dir, "holder": working, "waits": told.waits, "next": told.command}
         steps = [{**line.plain(), "commit": commits.get(line.name, "")} for line in lines]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from doflow import adopting, advice, holder, judge, outlook, runs, sections
+from doflow import adopting, advice, aftermath, holder, judge, outlook, runs, sections
 from doflow.commands import say, say_json
 from doflow.desk import Desk
 from doflow.errors import UsageError
@@ -41,8 +41,9 @@ def why(args: Namespace) -> int:
     desk = Desk()
     flow, name = _split(desk, args.step, args.run)
     work = desk.work(desk.run(args.run, flow))
-    adopting.foresee(work.world)
-    lines = [line for line in outlook.of(work.world, holder.held(desk.root)) if _meant(line, name)]
+    adopting.foresee(aftermath.seen(work))
+    told = aftermath.noted(outlook.of(work.world, holder.held(desk.root)), work.world)
+    lines = [line for line in told if _meant(line, name)]
     if not lines:
         lines = [_idle(work, name)]
     if args.json:

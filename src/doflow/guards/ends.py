@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from doflow.contents import Change
+from doflow.contents import Change, Item
 from doflow.job import Job
 from doflow.light import dataclass
 from doflow.nanny import FAREWELL
@@ -75,6 +75,25 @@ def later(folder: str, change: Change, dead: int) -> bool:
         return os.lstat(os.path.join(folder, change.path)).st_ctime_ns > dead
     except OSError:
         return False
+
+
+def same(folder: str, path: str, was: Item | None) -> bool:
+    """Whether a path is what a snapshot says; what was no plain file is not told apart."""
+    import hashlib
+
+    if was is not None and was.kind != "file":
+        return True
+    try:
+        with open(os.path.join(folder, path), "rb", opener=_quietly) as stream:
+            return was is not None and hashlib.sha256(stream.read()).hexdigest() == was.value
+    except FileNotFoundError:
+        return was is None
+    except OSError:
+        return True
+
+
+def _quietly(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _farewell(path: Path) -> bool:

@@ -196,6 +196,25 @@ class Fence:
         since = tuple(change.path for change in rest if change not in stray)
         return ends.Left(tuple(change.path for change in (*mine, *stray)) + undone.refused, undone.told, since)
 
+    def foresee(
+        self, jobs: Mapping[str, Scope], whole: frozenset[str], paths: tuple[str, ...]
+    ) -> dict[str, bytes | None]:
+        """What `recover` would make of these paths, where they differ: their bytes then (None = gone)."""
+        base = self._disk.read()
+        if base is None:
+            return {}
+        dead, root = ends.death(self._world.state_dir, base.taken), str(self._world.root)
+        mine = {path for path in paths if any(scope.allows(path) for scope in jobs.values())}
+        found: dict[str, bytes | None] = {}
+        for path in paths:
+            if path not in whole and (path in mine or not ends.later(root, Change(path, "changed"), dead)):
+                was = base.items.get(path)
+                found |= {} if ends.same(root, path, was) else {path: self._was(was)}
+        return found
+
+    def _was(self, was: Item | None) -> bytes | None:
+        return None if was is None else snapshot.read(was, self._terrain.store, self._blob)
+
     def _steering(self, job: Job) -> None:
         keep = self.quarantine.about(f"{job.name} changed what steers git or doflow", self._world.run.name, job.name)
         undone = self._control.check(keep)
