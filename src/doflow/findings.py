@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 
 from doflow.light import dataclass, regex, replace
@@ -11,7 +12,14 @@ VERDICTS = ("GO", "CONDITIONAL", "NO-GO")
 BLOCKING = ("C", "H")
 _ORDER = "CHML"
 _VERDICT = regex(r"^\W*(?:VERDICT|v):[\s*_`]*(GO|CONDITIONAL|NO-GO)\W*$")
-_ISSUE = regex(r"^\W*ISSUE:\s*([CHML])\s*\|\s*(.*?)\s*(?:\|\s*([^|]*?)\s*)?$")
+#: list and markup signs, ISSUE, how bad, a bar (or a dash or colon), the words
+_ISSUE = regex(
+    r"^(?:[\W_\d]|\[x\])*(ISSUE)[\s*_`#\d]*(:?)[\s*_`\[(]*(critical|crit|high|medium|med|low|[chml])[\s*_`\])]*?"
+    r"(\||\s[-\u2013\u2014]\s|\s*[\u2013\u2014]|:)[\s*_]*(\S.*)$", re.IGNORECASE
+)  # fmt: skip
+_MEANT = regex(r"^(?:[\W_\d]|\[[xX]\])*ISSUE[\s*_`#\d]*:[\s*_`]*(.*)$")
+_NONE = regex(r"^(?:none|no issues?|n/a|-+)\W*$", re.IGNORECASE)
+_PLACE = regex(r"^(.*?)\s*(?:\|\s*([^|]*?)\s*)?$")
 _ID = regex(r"\[?([a-z0-9][a-z0-9_/-]*-\d{3,})\b")
 
 
@@ -27,11 +35,19 @@ class Issue:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reviewer's answer. `verdict` '' = there was none: never a pass."""
+    """A reviewer's answer. `verdict` '' = there was none: never a pass; `unread` = meant as issues, and not understood."""
 
     persona: str
     verdict: str
     issues: tuple[Issue, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def lack(self) -> str:
+        """Why it cannot be used; '' = it can."""
+        if self.unread:
+            return f"wrote an issue that cannot be read, `{self.unread[0].strip()[:80]}`,"
+        return "" if self.verdict else "gave no verdict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +70,18 @@ class Finding:
 def read(persona: str, text: str) -> Answer:
     """An answer out of an agent's last words: the last verdict line counts, and every issue line."""
     verdict = ""
-    issues = []
+    issues, unread = [], []
     for line in text.splitlines():
         if found := _VERDICT.match(line):
             verdict = found[1]
-        elif found := _ISSUE.match(line):
-            issues.append(_issue(found[1], found[2], found[3] or ""))
+        elif issue := _issue(line):
+            issues.append(issue)
+        elif (found := _MEANT.match(line)) and not _NONE.match(found[1]):
+            unread.append(line)
     if verdict in ("NO-GO", "CONDITIONAL") and not any(issue.severity in BLOCKING for issue in issues):
         severity = "C" if verdict == "NO-GO" else "H"
         issues.append(Issue(severity, f"{persona} says {verdict} and names no blocking issue", f"({persona})"))
-    return Answer(persona, verdict, tuple(issues))
+    return Answer(persona, verdict, tuple(issues), tuple(unread))
 
 
 def merge(step: str, known: Sequence[Finding], answers: Iterable[Answer], round_: int) -> tuple[Finding, ...]:
@@ -143,9 +161,20 @@ def typed(entry: dict[str, object]) -> Answer:
     return Answer(str(entry["persona"]), str(entry["verdict"]), tuple(Issue(*row) for row in rows))
 
 
-def _issue(severity: str, text: str, place: str) -> Issue:
+def _issue(line: str) -> Issue | None:
+    """The issue that a line plainly means. `issue` in small letters, or without its colon, is one only with a bar."""
+    found = _ISSUE.match(line)
+    if not found or (found[4] != "|" and not (found[1] == "ISSUE" and found[2])):
+        return None
+    words = found[5].rstrip()
+    if line.lstrip().startswith("|"):  # a row of a table
+        words = words.removesuffix("|").rstrip()
+    if words.count("**") % 2:
+        words = words.removesuffix("**").rstrip()
+    parts = _PLACE.match(words)
+    text, place = (parts[1], parts[2] or "") if parts else (words, "")
     known = _ID.match(text)
-    return Issue(severity, text, place, known[1] if known else "")
+    return Issue(found[3][0].upper(), text, place, known[1] if known else "") if text else None
 
 
 def _again(finding: Finding, persona: str, issue: Issue) -> Finding:

@@ -201,8 +201,13 @@ def test_a_high_finding_that_is_left_is_a_condition_of_the_next_step(work):
         ("say('Looks fine to me.\\nVERDICT: MAYBE')", "bob gave no verdict in round 1"),
         ("stop(9)", "9"),
         ("say('\\x1b[2J\\x00' * 50); say('VERDICT')", "bob gave no verdict in round 1"),
+        (
+            "say('ISSUE: X | It is lost | plan.md\\nVERDICT: GO')",
+            "bob wrote an issue that cannot be read, `ISSUE: X | It is lost",
+        ),
+        ("say('ISSUE: C\\nVERDICT: CONDITIONAL')", "an issue is `ISSUE: C | text | place`"),
     ],
-    ids=["silent", "garbage", "failing", "binary"],
+    ids=["silent", "garbage", "failing", "binary", "unknown severity", "no words"],
 )
 def test_a_persona_that_gives_no_verdict_fails_the_review_and_the_others_are_not_asked_again(work, answer, words):
     work.agent(script(before=f"if persona == 'bob':\n    {answer}\n    stop(0)\n"))
@@ -216,6 +221,18 @@ def test_a_persona_that_gives_no_verdict_fails_the_review_and_the_others_are_not
     ran(work, "work")
     assert work.calls() == ["check persona bob", "build"]
     assert findings(work) == [("check-001", "M", "open")]
+
+
+def test_issues_in_a_slightly_other_form_reach_the_fixer(work):
+    lines = ("ISSUE: Critical | All is lost | plan.md#Save", "1. ISSUE: high - No check | plan.md#Check", "VERDICT: CONDITIONAL")
+    odd = "; ".join(f"say('{line}')" for line in lines)
+    work.agent(script(before=f"if persona == 'bob' and round == 1:\n    {odd}\n    stop(0)\n", fixer=WORDS))
+
+    ran(work)
+
+    told = work.prompts()[work.calls().index("check:fix1 fixer")]
+    assert "C: All is lost (plan.md#Save)" in told
+    assert "H: No check (plan.md#Check)" in told
 
 
 def test_when_all_personas_fail_it_is_an_error(work):

@@ -315,6 +315,18 @@ def test_a_reviewer_without_a_verdict_is_no_pass(site: Any) -> None:
     assert "A reviewer could not tell: no verdict" in said
 
 
+def test_a_reviewer_whose_issue_cannot_be_read_is_no_pass(site: Any) -> None:
+    here = site(WORK)
+    here.configure("supervision: {reviewer: critic}\n")
+    judge(here, "ISSUE: X | it is lost\nVERDICT: GO", name="critic")
+    here.pipeline("p", here.node("a"))
+
+    code, said = run(here, "p.dot", "--no-wait")
+
+    assert code == 2
+    assert "A reviewer could not tell: wrote an issue that cannot be read, `ISSUE: X | it is lost`" in said
+
+
 def test_a_worker_that_would_review_itself_is_refused_before_anything_begins(site: Any) -> None:
     here = site(WORK)
     here.pipeline("p", here.node("a", reviewer="default"))

@@ -155,6 +155,60 @@ def test_a_pipe_in_the_words_is_part_of_them():
     assert findings.read("ann", "ISSUE: C | a | b | c.md:1\nVERDICT: GO").issues[0] == Issue("C", "a | b", "c.md:1")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ISSUE: Critical | it leaks | a.md",
+        "ISSUE: c | it leaks | a.md",
+        "ISSUE: [C] | it leaks | a.md",
+        "**ISSUE: C** | it leaks | a.md",
+        "**ISSUE:** C | it leaks | a.md",
+        "**ISSUE: C | it leaks | a.md**",
+        "1. ISSUE: C | it leaks | a.md",
+        "- [ ] ISSUE: CRITICAL | it leaks | a.md",
+        "| ISSUE: C | it leaks | a.md |",
+        "ISSUE: C - it leaks | a.md",
+        "ISSUE: C \u2014 it leaks | a.md",
+        "ISSUE: C: it leaks | a.md",
+        "ISSUE 1: C | it leaks | a.md",
+        "Issue: C | it leaks | a.md",
+        "ISSUE [C] | it leaks | a.md",
+    ],
+)
+def test_an_issue_is_read_as_it_is_plainly_meant(line):
+    answer = findings.read("ann", f"{line}\nVERDICT: GO")
+
+    assert (answer.issues, answer.lack) == ((Issue("C", "it leaks", "a.md"),), "")
+
+
+@pytest.mark.parametrize(("word", "severity"), [("High", "H"), ("medium", "M"), ("LOW", "L"), ("h", "H"), ("Med", "M")])
+def test_a_severity_may_be_written_out(word, severity):
+    assert findings.read("ann", f"ISSUE: {word} | a `b`\nVERDICT: GO").issues == (Issue(severity, "a `b`"),)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["ISSUE: X | it leaks", "ISSUE: C", "ISSUE: C |", "ISSUE: C | | a.md", "1. **ISSUE: Major** | it leaks", "ISSUE:  it leaks",
+     "ISSUE: High load breaks it", "ISSUE: L-shaped rooms | a.md", "- ISSUE: [C]", "**ISSUE:**"],
+)  # fmt: skip
+def test_a_line_that_is_meant_as_an_issue_and_cannot_be_read_makes_the_answer_unusable(line):
+    answer = findings.read("ann", f"ISSUE: L | small\n{line}\nVERDICT: GO")
+
+    assert (answer.unread, len(answer.issues)) == ((line,), 1)
+    assert f"`{line}`" in answer.lack
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["The issue: C is not what I would take", "Issue: the door does not open", "issue: high - if ever",
+     "I saw no ISSUE: it works", "ISSUES: none", "ISSUE: none", "ISSUE: none.", "NO ISSUE: C | x"],
+)  # fmt: skip
+def test_prose_about_an_issue_is_prose(line):
+    answer = findings.read("ann", f"{line}\nVERDICT: GO")
+
+    assert (answer.issues, answer.lack) == ((), "")
+
+
 def test_an_answer_survives_the_ledger():
     answer = said("ann", 'C | [check-001] it\'s "broken" | a.md', "L | ü | b", verdict="NO-GO")
 

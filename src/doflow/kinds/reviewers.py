@@ -13,7 +13,7 @@ from doflow.world import World
 
 
 def ask(job: Job, now: Progress, persona: str, world: World, limit: list[Outcome]) -> tuple[Answer | None, Outcome]:
-    """One persona, asked once more if it gives no verdict, and as often as `retry` says if its failure may pass."""
+    """One persona, asked once more if its answer cannot be used, and as often as `retry` says if its failure may pass."""
     rule, attempt, reasons = patience.retry(job, world), 0, [""]
     while True:
         attempt += 1
@@ -23,14 +23,13 @@ def ask(job: Job, now: Progress, persona: str, world: World, limit: list[Outcome
             return None, limit[0]
         outcome = _call(job, now, persona, world, attempt)
         answer = findings.read(persona, outcome.text) if outcome.ok else None
-        if answer is not None and answer.verdict:
+        if answer is not None and not answer.lack:
             with world.guard:
                 about = {"step": job.step.id, "round": now.round, "of": now.of}
                 hear(world, "review_answer", **about, **findings.plain(answer))
             return answer, outcome
-        if outcome.ok:
-            hint = f"it must end with `VERDICT: GO` or another; doflow logs {job.step.id} shows what it said"
-            outcome = Outcome(Status.FAILED, f"{persona} gave no verdict in round {now.round} of {job.name}", hint)
+        if answer is not None:
+            outcome = _unusable(job, now, answer)
         elif not outcome.transient:
             limit += [outcome] if outcome.status is Status.RATE_LIMITED else []
             return None, outcome
@@ -42,6 +41,17 @@ def ask(job: Job, now: Progress, persona: str, world: World, limit: list[Outcome
             or not _again(job, persona, outcome, attempt, rule, world)
         ):
             return None, outcome
+
+
+def _unusable(job: Job, now: Progress, answer: Answer) -> Outcome:
+    """No verdict, or an issue that nobody can read: never a pass."""
+    form = (
+        "an issue is `ISSUE: C | text | place` (C, H, M or L)"
+        if answer.unread
+        else "it must end with `VERDICT: GO` or another"
+    )
+    hint = f"{form}; doflow logs {job.step.id} shows what it said"
+    return Outcome(Status.FAILED, f"{answer.persona} {answer.lack} in round {now.round} of {job.name}", hint)
 
 
 def _again(job: Job, persona: str, outcome: Outcome, attempt: int, rule: Retry, world: World) -> bool:

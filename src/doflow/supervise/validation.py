@@ -117,8 +117,9 @@ def _judged(place: Place, node: Node, how: Means, attempt: int, evidence: str) -
         place, how.reviewer, node.id, f"{node.id}.{attempt}", _question(node, evidence), "reviewer",
     ))  # fmt: skip
     issues = "\n".join(f"- {issue.severity}: {issue.text} {issue.place}".rstrip() for issue in answer.issues)
-    passed = {"GO": True, "CONDITIONAL": False, "NO-GO": False}.get(answer.verdict)
-    return {"passed": passed, "text": issues or answer.verdict or "no verdict", "by": how.reviewer}
+    passed = None if answer.lack else answer.verdict == "GO"
+    text = "\n".join(filter(None, (answer.lack.rstrip(",") if answer.unread else "", issues)))
+    return {"passed": passed, "text": text or answer.verdict or "no verdict", "by": how.reviewer}
 
 
 def _command(place: Place, node: Node, argv: tuple[str, ...], attempt: int, evidence: str) -> dict[str, Any]:
