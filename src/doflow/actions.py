@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from doit.exceptions import TaskFailed
 
 from doflow import files, process
-from doflow.errors import AGAIN, DoflowError
+from doflow.errors import AGAIN, DoflowError, Undecided
 from doflow.light import later
 from doflow.model import Outcome, Status, Step
 from doflow.plan import Node
@@ -147,15 +147,16 @@ def _broke(session: Session, work: Work, error: DoflowError | OSError) -> Outcom
     if not work.begun and work.world.run.fresh and "doit " not in hint:
         hint = f"{hint}   {AGAIN}" if hint else AGAIN
     told = {"message": error.message, "hint": hint}
+    event, status = ("paused", Status.PAUSED) if isinstance(error, Undecided) else ("error", Status.FAILED)
     if work.begun:
         with suppress(DoflowError, OSError):
-            work.world.ledger.add("error", **told)
-            return Outcome(Status.FAILED, error.message, hint)
+            work.world.ledger.add(event, **told)
+            return Outcome(status, error.message, hint)
     if session.json:  # no event will tell it
         from doflow import early
 
         session.warn(early.line(error.message, hint).rstrip())
-    return Outcome(Status.FAILED, error.message, hint)
+    return Outcome(status, error.message, hint)
 
 
 def _said(session: Session, outcome: Outcome) -> object:

@@ -9,7 +9,7 @@ from typing import Any
 
 from doflow import ledger, plan, runs
 from doflow.light import dataclass
-from doflow.outlook import SETTLED, Line, away
+from doflow.outlook import FAULT, SETTLED, Line, away
 from doflow.repo import look
 from doflow.world import World
 
@@ -135,6 +135,8 @@ def _aimed(hint: str, world: World) -> str:
 
 def _asked(line: Line, world: World) -> Advice:
     go = command(world)
+    if line.role == FAULT:
+        return Advice(line.reasons[0], _aimed(line.remarks[0], world))
     if line.role == "gate":
         step = world.flow.step(line.step)
         paths = ", ".join(world.path(said) for said in step.makes) if step else ""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from doflow import notation
-from doflow.errors import UsageError
+from doflow.errors import DoflowError, UsageError
 from doflow.keys import substitute
 from doflow.light import regex, replace
 from doflow.model import Flow, Read, Step
@@ -42,9 +42,32 @@ def _paths(found: Step) -> list[str]:
     return [*found.makes, *(found.writes or ()), found.phases, *found.phases_or, *reads]
 
 
-def items(found: Step, text: str | None, name: str, known: Collection[str] = ()) -> tuple[Step, ...]:
+def items(
+    found: Step, text: str | None, name: str, known: Collection[str] = (), among: Flow | None = None
+) -> tuple[Step, ...]:
     """One step per item: of the list in the flow, or of the YAML or JSON file with this text; each has what the step
-    asks of it and makes files of its own. `known`: words that the run itself has."""
+    asks of it and makes files of its own. `known`: words that the run itself has; `among`: the flow, for what to type."""
+    try:
+        return _items(found, text, name, known)
+    except DoflowError as error:
+        if among is None or not isinstance(found.foreach, str):
+            raise
+        hint = _way_out(found.foreach, name, among)
+        raise UsageError(error.message, f"{error.hint}; {hint}" if error.hint else hint) from error
+
+
+def _way_out(said: str, name: str, among: Flow) -> str:
+    """How a list becomes another one."""
+    go = f"doit {among.name}"
+    maker = next((step for step in among.steps if said in step.makes), None)
+    if maker is None:
+        return f"mend {name}, then: {go}"
+    noted = maker.kind == "agent"
+    again = f"doflow reject {maker.id} --note '…'   then: {go}" if noted else f"{go} --force={maker.id}"
+    return f"mend {name} (made by {maker.id}), then: {go}   or have it made again: {again}"
+
+
+def _items(found: Step, text: str | None, name: str, known: Collection[str]) -> tuple[Step, ...]:
     listed: Any = list(found.foreach) if isinstance(found.foreach, tuple) else _parsed(text, name, found)
     place = name or "its list"
     asked = _asked(found).difference(known, dict(found.params))
@@ -55,15 +78,39 @@ def items(found: Step, text: str | None, name: str, known: Collection[str] = ())
         while part in made:
             part = f"{part}-{number}"
         words = _words(item)
+        _refuse_odd(found, item, f"item {number} of {place}")
         _refuse_missing(found, asked.difference(dict(words)), f"item {number} of {place}", item)
         params = (*found.params, ("index", str(number)), *words)
         clone = replace(found, id=f"{found.id}:{part}", foreach=(), params=params, gate="", clarify=False, routes=())
-        made[part] = step(clone, {})
+        made[part] = _clone(clone, f"step {found.id}, item {number} of {place}")
         for path in map(posixpath.normpath, made[part].makes):
             if makers.setdefault(path, number) != number:
                 message = f"step {found.id}: items {makers[path]} and {number} of {place} would both make {path}"
                 raise UsageError(message, "give each item a name of its own, or put {index} into `makes`")
     return tuple(made.values())
+
+
+def _clone(found: Step, which: str) -> Step:
+    try:
+        return step(found, {})
+    except UsageError as error:
+        raise UsageError(f"{which}: {error.message.partition(': ')[2]}", error.hint) from error
+
+
+def _refuse_odd(found: Step, item: Any, which: str) -> None:
+    """An item that is no word cannot stand in a path."""
+    if item is None:
+        raise UsageError(f"step {found.id}: {which} is empty (null)", "take it out, or write what it is")
+    if isinstance(item, dict | list) and any("item" in notation.params(path) for path in found.makes):
+        what = "a mapping" if isinstance(item, dict) else "a list"
+        path = next(path for path in found.makes if "item" in notation.params(path))
+        message = (
+            f"step {found.id}: {which} is {what}, {json.dumps(item, default=str)[:60]}, which cannot stand in {path}"
+        )
+        raise UsageError(
+            message,
+            "write {item_name} there for items with keys, or {index}" if isinstance(item, dict) else "write a word",
+        )
 
 
 def _asked(found: Step) -> set[str]:

@@ -81,13 +81,13 @@ def _members(session: Session, work: Work, node: Node, looking: bool) -> Iterato
     step = work.world.flow.step(node.step)
     assert step is not None
     if node.role == "each":
-        yield from _items(session, work, node, step)
+        yield from _items(session, work, node, step, looking)
     else:
         yield from _phases(session, work, node, step, looking)
 
 
 def _phases(session: Session, work: Work, node: Node, step: Step, looking: bool) -> Iterator[Member]:
-    from doflow import actions, judge, recovery
+    from doflow import actions, judge, recovery, worklist
 
     world = work.world
     there = bool(world.digest(world.phases(step)))
@@ -95,15 +95,34 @@ def _phases(session: Session, work: Work, node: Node, step: Step, looking: bool)
         return
     if not looking and session.executing and not world.frozen:
         recovery.at_head(world, step)
-    for phase, _ in judge.phase_keys(step, world):
+    if trouble := None if looking else worklist.trouble(step, world):
+        raise trouble
+    phases = {phase.number: phase for phase, _ in judge.phase_keys(step, world)}
+    for phase in phases.values():
         act, judged = actions.of_phase(session, work, step, phase.number)
         yield Member(f"{node.name}:{phase.number}", phase.title, act, judged, True)
 
 
-def _items(session: Session, work: Work, node: Node, step: Step) -> Iterator[Member]:
+def _items(session: Session, work: Work, node: Node, step: Step, looking: bool) -> Iterator[Member]:
     from doflow import actions
 
-    for item in work.world.items(step):
+    items = work.world.items(step)
+    if not items and not looking and session.executing:
+        _nothing(session, work, step)
+    for item in items:
         name = f"{work.world.flow.name}:{item.id}"
         act, judged = actions.of_item(session, work, item)
         yield Member(name, dict(item.params).get("item", ""), act, judged, False)
+
+
+def _nothing(session: Session, work: Work, step: Step) -> None:
+    """A list without items is said aloud: it may not be what was meant."""
+    world = work.world
+    path = world.path(step.foreach) if isinstance(step.foreach, str) else ""
+    if world.frozen or not world.digest(path):
+        return
+    message = f"{path} lists no items: {step.id} has nothing to do"
+    if work.begun:
+        world.ledger.add("warning", step=step.id, message=message)
+    elif step.id not in world.book.steps:
+        session.warn(f"warning: {message}")

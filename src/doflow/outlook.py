@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from doflow import judge, ledger, lock, plan
+from doflow import judge, ledger, lock, plan, worklist
 from doflow.kinds import gate
 from doflow.light import dataclass, replace
 from doflow.model import Step
@@ -19,6 +19,8 @@ from doflow.world import STATE, World
 SETTLED = frozenset({"done", "edited"})
 #: lines that stand for work; the others are pauses and turns
 WORK = frozenset({"step", "phase", "phases", "item", "each"})
+#: a list that cannot be gone by: its remark says what to type
+FAULT = "fault"
 _CODE = "the code"
 _NEW = "it has not been done yet"
 
@@ -63,7 +65,7 @@ def of(world: World, held: bool = False) -> tuple[Line, ...]:
         lines += found
         if any(line.state not in SETTLED for line in found):
             unsettled.add(name)
-        if any(line.reasons or line.maybe for line in found if line.role in WORK):
+        if any(line.reasons or line.maybe for line in found if line.role in WORK) and not _faulty(found):
             changing |= dict.fromkeys(_changes(step, world), name)
         if _moves(step, found, world):
             moved.add(name)
@@ -113,7 +115,9 @@ def _lines(step: Step, world: World, gone: frozenset[str]) -> list[Line]:
         if node.step != step.id:
             continue
         name = node.name.removeprefix(f"{world.flow.name}:")
-        if node.role == "phases":
+        if node.role in ("phases", "each") and (fault := worklist.trouble(step, world)):
+            found.append(Line(step.id, FAULT, step.id, "asks", (fault.message,), (fault.hint,)))
+        elif node.role == "phases":
             found += _phases(step, world, gone)
         elif node.role == "each":
             found += _items(step, world, gone)
@@ -227,9 +231,13 @@ def _placed(line: Line, ready: bool, held: bool, world: World) -> Line:
 
 def _moves(step: Step, lines: list[Line], world: World) -> bool:
     """Whether an implement step, once its phases are done again, is another one for the steps that follow it."""
-    if step.kind != "implement" or not any(line.reasons for line in lines):
+    if step.kind != "implement" or _faulty(lines) or not any(line.reasons for line in lines):
         return False
     return not away(world) and bool(world.digest(world.phases(step)))
+
+
+def _faulty(lines: list[Line]) -> bool:
+    return any(line.role == FAULT for line in lines)
 
 
 def _following(line: Line, moved: set[str]) -> Line:

@@ -195,7 +195,7 @@ class World:
             return concrete.items(step, None, "", self.params)
         path = self.path(step.foreach)
         text = self.place.text(path)
-        return () if text is None else concrete.items(step, text, path, self.params)
+        return () if text is None else concrete.items(step, text, path, self.params, self.flow)
 
     def path(self, said: str) -> str:
         return self.place.path(said)

@@ -270,3 +270,61 @@ def test_a_list_whose_items_would_write_over_each_other_is_refused_before_the_fi
     parts.write_text("- {name: a, size: 1}\n- {name: b, size: 2}\n")
     ran(work, "work")
     assert work.calls() == ["list", "part:a", "part:b", "sum"]
+
+
+NAMED = """
+    flow: work
+    defaults: {retry: {attempts: 0}}
+    steps:
+      list: {prompt: List the parts., makes: parts.yaml}
+      look: {kind: gate, reads: [parts.yaml], gate: Go on?}
+      part: {prompt: "Write about {item}.", foreach: parts.yaml, makes: "parts/{item}.md"}
+"""
+ODD = {
+    "leaves its place": ("- good\\n- ../evil\\n", "item 2 of specs/001-x/parts.yaml: the path parts/{item}.md becomes"),
+    "null": ("- good\\n-\\n", "item 2 of specs/001-x/parts.yaml is empty (null)"),
+    "a list": (
+        "- [x, y]\\n",
+        'item 1 of specs/001-x/parts.yaml is a list, ["x", "y"], which cannot stand in parts/{item}.md',
+    ),
+    "a mapping": ("- {a: 1}\\n", 'item 1 of specs/001-x/parts.yaml is a mapping, {"a": 1}, which cannot stand in'),
+    "no list": ("words\\n", "specs/001-x/parts.yaml holds no list of items"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), ODD.values(), ids=ODD.keys())
+def test_a_bad_item_is_told_with_its_file_and_blocks_nothing_but_its_step(project, text, words):
+    work = begun(project, NAMED)
+    work.agent(
+        f"""make("{text}") if step == "list" and not nth else make("- good\\n") if step == "list" else usual()"""
+    )
+    ran(work, "work", "--goal=x", code=2)
+
+    assert "doflow approve look" in work.doflow("status").stdout
+    for command in (["plan"], ["why", "part"]):
+        told = work.doflow(*command)
+        assert (told.returncode, words in told.stdout) == (0, True), (command, told.stdout, told.stderr)
+    assert work.doflow("why", "list").stdout.startswith("list (work, run 001-x): up to date")
+    assert work.doflow("approve", "look").returncode == 0
+    assert words in work.doflow("status").stdout
+    assert work.doflow("adopt", "list").returncode == 0
+    told = ran(work, "work", code=1)
+    assert words in told
+    assert "(made by list)" in told and "doflow reject list --note" in told
+    assert work.calls() == ["list"]
+
+    assert work.doflow("reject", "list", "--note", "names only").returncode == 0
+    ran(work, "work", code=2)
+    assert work.doflow("approve", "look").returncode == 0
+    ran(work, "work")
+    assert work.calls() == ["list", "list", "part:good"]
+
+
+def test_a_list_without_items_is_done_and_said_aloud(project):
+    work = begun(project, FILED)
+    work.agent('make("[]\\n") if step == "list" else usual()')
+
+    told = ran(work, "work", "--goal=x")
+
+    assert "specs/001-x/parts.yaml lists no items: part has nothing to do" in told
+    assert (work.calls(), work.state()["status"]) == (["list", "sum"], "completed")

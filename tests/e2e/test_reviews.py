@@ -224,7 +224,11 @@ def test_a_persona_that_gives_no_verdict_fails_the_review_and_the_others_are_not
 
 
 def test_issues_in_a_slightly_other_form_reach_the_fixer(work):
-    lines = ("ISSUE: Critical | All is lost | plan.md#Save", "1. ISSUE: high - No check | plan.md#Check", "VERDICT: CONDITIONAL")
+    lines = (
+        "ISSUE: Critical | All is lost | plan.md#Save",
+        "1. ISSUE: high - No check | plan.md#Check",
+        "VERDICT: CONDITIONAL",
+    )
     odd = "; ".join(f"say('{line}')" for line in lines)
     work.agent(script(before=f"if persona == 'bob' and round == 1:\n    {odd}\n    stop(0)\n", fixer=WORDS))
 

@@ -90,3 +90,73 @@ def test_a_repair_may_not_change_the_words_either(work: Project) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert (work.run_dir() / "tasks.md").read_text() == TICKED
     assert work.git("status", "--porcelain") == ""
+
+
+def edited(project: Project, text: str, flow: str = FLOW) -> Project:
+    """A run that is done, and then a list as a person left it."""
+    project.flow("work", flow)
+    project.commit("A flow")
+    acts(project, "pass")
+    assert project.doit("work", "--goal=x").returncode == 0
+    project.forget_calls()
+    (project.run_dir() / "tasks.md").write_text(text)
+    return project
+
+
+CHECKED = FLOW.replace("makes: tasks.md}", "makes: tasks.md, check: {tasks: true}}")
+TWICE = LIST.replace("Phase 2", "Phase 1")
+FAULTS = {
+    "a number twice": (TWICE, ":6: Phase 1 stands there twice"),
+    "a task without brackets": (LIST.replace("[T002] b", "T002 b"), ":7: a task is `- [ ] [T001] text`"),
+    "the wrong order": (LIST.replace("Phase 1", "Phase 3"), ":6: Phase 2 comes after Phase 3"),
+    "nothing": (" \n", " is empty"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_list_that_a_person_broke_is_held_to_the_contract_of_its_maker(project, text, words):
+    work = edited(project, text, CHECKED)
+
+    done = work.doit("work")
+
+    assert (done.returncode, work.calls(), work.state()["status"]) == (2, [], "paused"), done.stdout + done.stderr
+    assert f"specs/001-x/tasks.md{words}" in done.stdout
+    assert "mend specs/001-x/tasks.md, then: doit work" in done.stdout
+    assert f"specs/001-x/tasks.md{words}" in work.doflow("plan").stdout
+    assert f"specs/001-x/tasks.md{words}" in work.doflow("status").stdout
+    why = work.doflow("why", "build").stdout
+    assert f"specs/001-x/tasks.md{words}" in why and "next: mend specs/001-x/tasks.md" in why
+
+    (work.run_dir() / "tasks.md").write_text(LIST)
+    assert (work.doit("work").returncode, work.calls(), work.state()["status"]) == (0, [], "completed")
+
+
+def test_two_phases_with_one_number_are_told_apart_from_a_circle_without_any_check(project):
+    work = edited(project, TWICE)
+
+    done = work.doit("work")
+
+    told = "specs/001-x/tasks.md:6: Phase 1 stands there twice (first in line 3)"
+    assert (done.returncode, work.calls(), "Cyclic" in done.stdout + done.stderr) == (1, [], False)
+    assert told in done.stdout and told in work.doflow("plan").stdout and told in work.doflow("status").stdout
+    assert work.doit("list", "--all").returncode == 0
+
+
+def test_an_empty_list_calls_nobody(project):
+    work = edited(project, "\n\n")
+
+    done = work.doit("work")
+
+    assert (done.returncode, work.calls(), work.state()["status"]) == (1, [], "failed")
+    assert "build has nothing to do: specs/001-x/tasks.md is empty" in done.stdout
+    assert "doit work --force=tasks   has it made again" in done.stdout
+    assert (work.doit("work", "--force=tasks").returncode, work.calls()) == (0, ["tasks"])
+
+
+def test_a_list_of_words_without_phases_is_one_call_and_said_aloud(project):
+    work = edited(project, "Build a house.\n")
+
+    done = work.doit("work")
+
+    assert (done.returncode, work.calls()) == (0, ["build:all"]), done.stdout
+    assert "has no `## Phase N: title`: done in one call" in done.stdout

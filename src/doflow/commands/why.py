@@ -95,7 +95,7 @@ def _tell(line: Line, world: World) -> None:
     if line.maybe:
         say(f"  may run, {line.maybe}")
     for words in line.remarks:
-        say(f"  note: {words}")
+        say(f"  {'next' if line.role == outlook.FAULT else 'note'}: {words}")
     if line.role == "gate" and line.state == "done":
         say(f"  approved by {_approval(line.step, world)}")
     if line.role == "route" and line.state == "done":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doflow import calling, endings, frame, judge, sections, sessionpaths
+from doflow import calling, endings, frame, judge, sections, sessionpaths, worklist
 from doflow.guards.fence import Fence
 from doflow.job import Job
 from doflow.model import Outcome, Status, Step
@@ -19,6 +19,8 @@ def run(step: Step, number: str, world: World, fence: Fence) -> Outcome:
     if not found:
         path = world.phases(step)
         return Outcome(Status.FAILED, f"{path} has no phase {number} any more", f"doit list --all; then: {world.again}")
+    if trouble := worklist.trouble(step, world):  # edited since the phase before it
+        raise trouble
     phase, key = keyed[found[0]]
     if number == "all":
         world.ledger.add(
