@@ -116,8 +116,8 @@ def _lines(step: Step, world: World, gone: frozenset[str]) -> list[Line]:
             continue
         name = node.name.removeprefix(f"{world.flow.name}:")
         if node.role in ("phases", "each") and (fault := worklist.trouble(step, world)):
-            found.append(Line(step.id, FAULT, step.id, "asks", (fault.message,), (fault.hint,)))
-        elif node.role == "phases":
+            return [Line(step.id, FAULT, step.id, "asks", (fault.message,), (fault.hint,))]
+        if node.role == "phases":
             found += _phases(step, world, gone)
         elif node.role == "each":
             found += _items(step, world, gone)

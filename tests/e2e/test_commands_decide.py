@@ -489,6 +489,33 @@ def test_reset_lets_a_step_and_what_follows_it_be_done_again(finished):
     assert (finished.doit("ask").returncode, finished.calls()) == (0, [])
 
 
+def test_reset_of_a_gate_takes_back_the_approval_and_nothing_else(finished):
+    done = finished.doflow("reset", "plan.gate")
+
+    assert (done.returncode, "its gate asks again; all steps stay done" in done.stdout) == (0, True), done.stderr
+    assert (status(finished)[0], finished.subjects()[-1]) == ("paused", "Take back the approval of plan")
+    assert "doflow approve plan" in finished.doflow("status").stdout
+    assert finished.doit("ask").returncode == 2
+    again = finished.doflow("reset", "ask:plan.gate", "--json")
+    assert (again.returncode, json.loads(again.stdout)["forgotten"]) == (0, []), again.stderr
+    assert finished.doflow("approve").returncode == 0
+    assert (finished.doit("ask").returncode, finished.calls()) == (0, [])
+    assert clean_tree(finished)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [("tasks.gate", "tasks has no gate"), ("specify.clarify", "its answers stand in what it made"),
+     ("specify.route", "its way follows from what it said"), ("nosuch.gate", "has no step nosuch")],
+)  # fmt: skip
+def test_reset_refuses_a_pause_that_has_nothing_to_forget(finished, said, words):
+    before = finished.tree()
+
+    done = finished.doflow("reset", said, "--yes")
+
+    assert (done.returncode, words in done.stderr, finished.tree() == before) == (1, True, True), done.stderr
+
+
 def test_reset_is_of_one_run_only(finished):
     finished.git("switch", "-q", "main")
     assert finished.doit("ask", "--goal=Another").returncode == 2

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from doflow import deciding, judge
+from doflow.desk import Desk
 from doflow.errors import UsageError
 from doflow.lock import Artifact
 from doflow.model import Step
@@ -16,12 +17,14 @@ ABOUT = "forget that a step (and what follows it) is done; its files stay, and t
 EXAMPLES = """\
   doflow reset plan               the plan and all that comes after it
   doflow reset implement:2        from phase 2 on
+  doflow reset plan.gate          only your yes: the gate asks again, nothing else is forgotten
   doflow reset --yes              the whole run, without asking
 """
+_PAUSES = (".gate", ".clarify", ".route")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    about = "the step, a phase and those after it (implement:2), an item of a foreach; default: the whole run"
+    about = "the step, a phase and those after it (implement:2), an item, a gate (plan.gate); default: the whole run"
     parser.add_argument("step", nargs="?", default="", metavar="STEP", help=about)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     deciding.options(parser)
@@ -30,6 +33,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def reset(args: argparse.Namespace) -> int:
     with deciding.opened(args.run) as (desk, work):
         world = work.world
+        if args.step.endswith(_PAUSES):
+            return _asks_again(args, desk, work)
         first, phase = _meant(work, args.step)
         steps = _following(first.id, world) if first else tuple(step.id for step in world.flow.steps)
         names = _names(steps, first, phase, world)
@@ -48,6 +53,31 @@ def reset(args: argparse.Namespace) -> int:
         words = f"{', '.join(names) or what}: not done any more; every file stays as it is"
         told = f"{words}\ngo on with: {deciding.onward(world)}"
         return deciding.tell(args, told, run=world.run.name, forgotten=list(names), commit=commit)
+
+
+def _asks_again(args: argparse.Namespace, desk: Desk, work: Work) -> int:
+    """Of a pause: the yes to a gate is taken back, and nothing but that."""
+    world, step = work.world, deciding.named(work, args.step)
+    part = args.step.rpartition(".")[2]
+    if part != "gate":
+        what = "answers stand in what it made" if part == "clarify" else "way follows from what it said"
+        hint = f"doflow reset {step.id}   forgets the step itself, with all that follows it"
+        raise UsageError(f"{args.step} has nothing of its own to forget: its {what}", hint)
+    if not deciding.has_gate(step, world):
+        gates = ", ".join(other.id for other in world.flow.steps if deciding.has_gate(other, world)) or "none"
+        raise UsageError(f"{step.id} has no gate (steps with one: {gates})", f"doflow reset {step.id}")
+    about = {"run": world.run.name, "forgotten": [f"{step.id}.gate"]}
+    if step.id not in world.book.approvals:
+        told = f"{step.id} is not approved: there is nothing to take back"
+        return deciding.tell(args, told, **about | {"forgotten": []}, commit="")
+    desk.session.begin(work)
+    del world.book.approvals[step.id]
+    world.ledger.add("reset", step=f"{step.id}.gate")
+    commit = deciding.kept(work, f"Take back the approval of {step.id}", (), step.id)
+    deciding.closed(work, f"the approval of {step.id} was taken back")
+    words = f"the approval of {step.id} is taken back: its gate asks again; all steps stay done"
+    words += " (auto_approve is on: the next run says yes to it)" if world.settings.auto_approve else ""
+    return deciding.tell(args, f"{words}\ngo on with: {deciding.onward(world)}", **about, commit=commit)
 
 
 def _meant(work: Work, said: str) -> tuple[Step | None, str]:
