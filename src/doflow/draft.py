@@ -51,7 +51,13 @@ def draft(doc: Doc, base: Callable[[str], Draft]) -> Draft:
         problems = _misused(doc, start)
     if problems:
         raise FlowError(tuple(problems))
-    return _own(doc, _patched(doc, start))
+    left = _patched(doc, start)
+    if not left.entries and name is not None:
+        hint = "keep at least one step, or write a flow of its own"
+        raise FlowError(
+            (doc.problem(("remove",), f"the flow has no steps: all of {name!r} are removed", hint, key=True),)
+        )
+    return _own(doc, left)
 
 
 def _without_extends(doc: Doc) -> list[Problem]:

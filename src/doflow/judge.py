@@ -143,7 +143,11 @@ def _file_words(path: str, was: str, now: str, world: World) -> str:
 
 
 def _gone(step: Step, world: World) -> list[str]:
-    return [f"{path} is gone" for said in step.makes if not world.digest(path := world.path(said))]
+    """What it should have made; another name may be in the flow than when it was done."""
+    record = world.book.steps.get(step.id)
+    known = {*world.book.artifacts, *(record.made if record else ())}
+    missing = (path for said in step.makes if not world.digest(path := world.path(said)))
+    return [f"{path} {'is gone' if path in known else 'does not exist'}" for path in missing]
 
 
 def _remarks(step: Step, record: Record, world: World) -> tuple[str, ...]:

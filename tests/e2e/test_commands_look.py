@@ -836,6 +836,44 @@ def test_logs_are_harmless(project: Project):
     assert told.startswith("\\x1b]0;owned\\x07 \\u202e evil\\x0dgone\n")
 
 
+def test_a_log_as_one_json_document(project: Project):
+    project.agent('say("\\x1b]0;owned\\x07 \\u202e")\nusual()')
+    assert project.doit("tiny", "--goal=x").returncode == 0
+
+    told = looked(project, "logs", "specify")
+
+    assert told["text"] == "\x1b]0;owned\x07 \u202e\nspecify is done\n"
+    assert (told["run"], told["step"], told["attempt"], told["err"]) == ("001-x", "specify", 1, False)
+    assert looked(project, "logs", "specify", "--err")["text"] == ""
+    assert "one object per line" in project.doflow("logs", "--help").stdout
+
+
+def test_a_followed_log_is_one_json_object_per_line(project: Project):
+    project.agent('say("first")\nif step == "specify": time.sleep(1)\nusual()')
+    started = project.start("doit", "tiny", "--goal=x")
+    assert eventually(lambda: project.calls() == ["specify"])
+
+    lines = project.doflow("logs", "specify", "--follow", "--json").stdout.splitlines()
+
+    assert "".join(json.loads(line)["text"] for line in lines) == "first\nspecify is done\n"
+    assert started.wait(60) == 0
+
+
+def test_why_tells_a_file_that_never_was_from_one_that_is_gone(project: Project):
+    flow = "flow: one\nsteps:\n  plan: {prompt: Plan it., makes: plan.md}\n"
+    project.flow("one", flow)
+    project.commit("A flow")
+    assert project.doit("one", "--goal=x").returncode == 0
+    (project.run_dir() / "plan.md").unlink()
+    assert "specs/001-x/plan.md is gone" in project.doflow("why", "plan").stdout
+    project.git("checkout", "-q", "--", ".")
+    project.flow("one", flow.replace("plan.md", "plan2.md"))
+
+    told = project.doflow("why", "plan").stdout
+
+    assert "specs/001-x/plan2.md does not exist" in told and "is gone" not in told
+
+
 def test_a_log_that_is_a_link_is_not_followed(done: Project):
     secret = done.home / "secret"
     secret.write_text("secret\n")

@@ -126,3 +126,13 @@ def test_a_flow_over_a_broken_one_tells_both(tmp_path: Path) -> None:
 
     assert text.startswith("flows/a.yaml:2:10: the flow 'b' cannot be extended")
     assert "flows/b.yaml:2:1: unknown key 'step'" in text
+
+
+def test_a_flow_whose_steps_are_all_removed_is_refused_at_its_remove(tmp_path: Path) -> None:
+    project(tmp_path, base="flow: base\nsteps:\n  a: {prompt: X}\n  b: {prompt: X}\n",
+            f="flow: f\nextends: base\nremove: [a, b]\n")  # fmt: skip
+
+    with pytest.raises(FlowError) as caught:
+        load.flow_file(tmp_path / "flows" / "f.yaml", tmp_path)
+
+    assert str(caught.value).startswith("flows/f.yaml:3:1: the flow has no steps: all of 'base' are removed")

@@ -27,7 +27,8 @@ EXAMPLES = """\
   doflow logs plan                the last attempt of a step
   doflow logs implement:2 --attempt 1
   doflow logs plan --follow       as it is written
-  doflow logs plan --err          its complaints"""
+  doflow logs plan --err          its complaints
+  doflow logs plan --json         one document with the text in it; with --follow one object per line"""
 
 _CHUNK = 1 << 16
 
@@ -51,7 +52,11 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--attempt", type=int, default=0, help="which attempt (default: the last)")
     parser.add_argument("--err", action="store_true", help="what it complained about (stderr)")
     parser.add_argument("--follow", action="store_true", help="go on printing until nobody works any more")
-    parser.add_argument("--json", action="store_true", help="the list as one JSON document")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON document: the list, or of a STEP its log with the text; with --follow one object per line",
+    )
 
 
 def logs(args: Namespace) -> int:
@@ -66,17 +71,43 @@ def logs(args: Namespace) -> int:
         time.sleep(0.1)
         log = _choose(folder, name, args)
     if log is None and not args.err and not args.attempt and _done(folder.parent / "events.jsonl", name):
-        warn(f"{name} said nothing")
+        if args.json:
+            say_json({"run": run.name, "step": name, "text": ""})
+        else:
+            warn(f"{name} said nothing")
         return 0
     if log is None:
         raise _missing(run, name, args, _found(folder))
+    going = (lambda: holder.held(root)) if args.follow else (lambda: False)
+    if args.json:
+        return _print_json(run, log, going, args.follow)
+    return _print(log, going, folder)
+
+
+def _print(log: Log, going: Callable[[], bool], folder: Path) -> int:
+    from doflow.words import clean
+
     said = False
-    for text in _texts(log.path, (lambda: holder.held(root)) if args.follow else (lambda: False)):
+    for text in _texts(log.path, going):
         said = True
-        sys.stdout.write(text)
+        sys.stdout.write(clean(text))
         sys.stdout.flush()
     if not said:
         warn(_silent(log, _found(folder)))
+    return 0
+
+
+def _print_json(run: Run, log: Log, going: Callable[[], bool], follow: bool) -> int:
+    """The text as it is, safe by JSON's own escapes."""
+    import json
+
+    about = {"run": run.name, **_row(log)}
+    if not follow:
+        say_json({**about, "text": "".join(_texts(log.path, going))})
+        return 0
+    for text in _texts(log.path, going):
+        sys.stdout.write(json.dumps({**about, "text": text}) + "\n")
+        sys.stdout.flush()
     return 0
 
 
@@ -154,13 +185,7 @@ def _missing(run: Run, name: str, args: Namespace, there: list[Log]) -> UsageErr
 
 def _list(run: Run, found: list[Log], as_json: bool) -> int:
     if as_json:
-        rows = [
-            {
-                "step": log.name, "attempt": log.attempt, "role": log.role or "step", "err": log.err, "bytes": log.size,
-                "changed": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(log.changed)), "path": str(log.path),
-            }
-            for log in found
-        ]  # fmt: skip
+        rows = [_row(log) for log in found]
         say_json({"run": run.name, "logs": rows})
         return 0
     shown = [log for log in found if log.size or not log.err]
@@ -173,6 +198,12 @@ def _list(run: Run, found: list[Log], as_json: bool) -> int:
     return 0
 
 
+def _row(log: Log) -> dict[str, object]:
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(log.changed))
+    about = {"step": log.name, "attempt": log.attempt, "role": log.role or "step", "err": log.err}
+    return {**about, "bytes": log.size, "changed": when, "path": str(log.path)}
+
+
 def _cells(log: Log) -> tuple[str, ...]:
     kind = " ".join(word for word in (log.role, "stderr" if log.err else "") if word)
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(log.changed))
@@ -180,9 +211,7 @@ def _cells(log: Log) -> tuple[str, ...]:
 
 
 def _texts(path: Path, going: Callable[[], bool]) -> Iterator[str]:
-    """The file piece by piece, cleaned; ends at its end once nobody is `going` on."""
-    from doflow.words import clean
-
+    """The file piece by piece; ends at its end once nobody is `going` on."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     kept = ""
     with os.fdopen(_open(path), "rb") as stream:
@@ -192,7 +221,7 @@ def _texts(path: Path, going: Callable[[], bool]) -> Iterator[str]:
             text = kept + decoder.decode(data, final=not data and not alive)
             kept = "\r" if text.endswith("\r") and (data or alive) else ""  # it may be the first half of a line's end
             if text := text[: len(text) - len(kept)]:
-                yield clean(text)
+                yield text
             if not data and not alive:
                 return
             if not data:
