@@ -38,6 +38,11 @@ def put(base: Snapshot, held: Mapping[str, Item | None], folders: frozenset[str]
     return Snapshot(base.taken, items, base.folders | folders)
 
 
+def folders(paths: Iterable[str]) -> frozenset[str]:
+    """All folders above these paths."""
+    return frozenset(above for path in paths for above in _above(path))
+
+
 def _held(git: Git, work: str, in_git: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[str, str]]:
     """What a commit holds; what HEAD does, where that one is not to be had any more."""
     try:

@@ -43,6 +43,16 @@ def work_kept(world: World, job: Job, paths: tuple[str, ...]) -> None:
     )
 
 
+def not_its_own(world: World, job: Job, paths: tuple[str, ...], beside: tuple[str, ...], when: str) -> None:
+    """An artifact was written while its own agent was not at work."""
+    world.ledger.add(
+        "warning",
+        **job.where,
+        message=f"{', '.join(paths)}: changed {when} by a step at work beside {job.name} ({', '.join(beside)}), and put back",
+        hint="what it wrote: doflow quarantine list",
+    )
+
+
 def recovered(world: World, left: Left) -> None:
     """What was made good after a kill, in words."""
     if left.back:

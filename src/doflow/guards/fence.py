@@ -1,7 +1,8 @@
 """The fence around agents: what the tree was before a job, what it is after, and putting it back.
 
-Jobs that run at the same time share one window: what is outside of all their scopes fails them all. A window is on
-disk while it is open, so that the next start can put back what a killed job left behind.
+Jobs that run at the same time share one window: what is outside of all their scopes fails all that are open. What a job
+has made is part of the ground of those that go on: nobody else changes it. A window is on disk while it is open, so
+that the next start can put back what a killed job left behind.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ class Fence:
         self._control = Control(world)
         self._base: Snapshot | None = None
         self._open: dict[str, Scope] = {}
-        self._window: list[Scope] = []
-        self._tainted: tuple[str, ...] = ()
-        self._abandoned = False
+        self._tainted: dict[str, tuple[str, ...]] = {}
+        self._abandoned: list[Scope] = []
+        self._seen: dict[str, dict[str, Item | None]] = {}
         self._work = ""
         self._began: dict[str, str] = {}
         self._own: set[str] = set()
@@ -56,15 +57,16 @@ class Fence:
             if not self._work:
                 self._terrain.prune()
             self._keep_work(job)
-            self._window = []
-            self._tainted = ()
+            self._tainted, self._seen = {}, {}
             self._kept, self._own, self._began = {}, set(), {}
             self._disk.write(self._base)
             self._control.begin()
         if entry is not None:
             self._again(job, entry)
+        elif self._open:
+            self._put_right(job, "before it began")
+        self._tainted.pop(job.name, None)
         self._open[job.name] = scope
-        self._window.append(scope)
         return scope
 
     def look(self, job: Job) -> Look:
@@ -73,7 +75,7 @@ class Fence:
         self._steering(job)
         now = self._terrain.take(self._base)
         changes = tuple(change for change in snapshot.compare(self._base, now) if not self._ours(change.path))
-        changes = self._terrain.counted(changes, tuple(self._window))
+        changes = self._terrain.counted(changes, self._scopes)
         stray = tuple(change for change in changes if not self._allowed(change.path))
         if stray:
             self._restore(stray, f"{job.name} wrote where it may not", job)
@@ -86,7 +88,8 @@ class Fence:
         if theirs:
             self._restore(theirs, f"{job.name} changed your uncommitted work", job)
             ends.work_kept(self._world, job, tuple(change.path for change in theirs))
-        return tuple(change for change in mine if change not in theirs), self._tainted
+        self._seen[job.name] = {path: now.items.get(path) for path in job.makes}
+        return tuple(change for change in mine if change not in theirs), self._tainted.get(job.name, ())
 
     def _list_kept(self, job: Job, mine: tuple[Change, ...]) -> None:
         assert self._base is not None
@@ -103,13 +106,15 @@ class Fence:
                 listed.told(world, job, change.path)
 
     def beside(self, job: Job) -> tuple[str, ...]:
-        """The jobs that were at work with this one: what strays may be theirs."""
-        return tuple(dict.fromkeys(scope.name for scope in self._window if scope.name != job.name))
+        """The jobs at work with this one: what strays may be theirs. Those that are gone were found clean."""
+        return tuple(name for name in {**self._tainted, **self._open} if name != job.name)
 
     def undo(self, job: Job, why: str) -> tuple[str, ...]:
         """Put back what the job changed inside its scope; gives the paths, which are kept in quarantine."""
         mine, _ = self.look(job)
         self._restore(mine, why, job)
+        assert self._base is not None
+        self._seen[job.name] = {path: self._base.items.get(path) for path in job.makes}
         return tuple(change.path for change in mine)
 
     def work(self, job: Job) -> str:
@@ -135,11 +140,39 @@ class Fence:
 
     def leave(self, job: Job) -> None:
         self._open.pop(job.name, None)
-        if not self._open:
+        if self._open:
+            self._found(job)
+        else:
             self._base = None
             self._control.end(not self._abandoned)
             if not self._abandoned:
                 self._disk.close()
+
+    def _found(self, job: Job) -> None:
+        """Others go on: what the job has made, as its own agent returned it, is ground of theirs. A command that checks it
+        may be meant to change it."""
+        assert self._base is not None
+        made = self._seen.pop(job.name, None)
+        if made is None or job.step.check.run:
+            now = self._terrain.take(self._base)
+            made = {path: now.items.get(path) for path in job.makes}
+        self._base = earlier.put(self._base, made, earlier.folders(made))
+        self._kept = {path: item for path, item in self._kept.items() if path not in made}
+        self._disk.write(earlier.put(self._base, self._kept, earlier.folders(self._kept)))
+        self._put_right(job, "after it returned")
+
+    def _put_right(self, job: Job, when: str) -> None:
+        """An artifact that is not what it was, while its own agent is not at work: one of those that are has changed it."""
+        assert self._base is not None
+        world, base = self._world, self._base.items
+        if all(world.digest(path) == (base[path].value if path in base else "") for path in job.makes):
+            return
+        now = self._terrain.take(self._base)
+        changes = tuple(change for change in snapshot.compare(self._base, now) if change.path in job.makes)
+        if changes:
+            self._restore(changes, f"written by a step beside {job.name}, {when}", job)
+            self._taint(*(change.path for change in changes))
+            ends.not_its_own(world, job, tuple(change.path for change in changes), tuple(self._open), when)
 
     def aside(self, job: Job, begun: Mapping[str, str]) -> tuple[str, ...]:
         """What a command that failed has made, against what was there at its start: kept aside, never taken for done."""
@@ -167,8 +200,8 @@ class Fence:
 
     def abandon(self, job: Job) -> None:
         """A job broke off and its traces could not be undone: the window stays on disk for the next start."""
-        self._abandoned = True
-        self._open.pop(job.name, None)
+        scope = self._open.pop(job.name, None)
+        self._abandoned += [scope] if scope else []
 
     def recover(self, jobs: Mapping[str, Scope], whole: frozenset[str]) -> ends.Left:
         """At a start: put back what was written while jobs worked that were killed; `jobs` are those to be done again,
@@ -223,14 +256,20 @@ class Fence:
             ends.git_undone(self._world, job, undone.told)
 
     def _taint(self, *paths: str) -> None:
-        self._tainted = tuple(dict.fromkeys((*self._tainted, *paths)))
+        for name in self._open if paths else ():
+            self._tainted[name] = tuple(dict.fromkeys((*self._tainted.get(name, ()), *paths)))
+
+    @property
+    def _scopes(self) -> tuple[Scope, ...]:
+        """Of the jobs that are at work, and of those whose traces could not be undone."""
+        return (*self._open.values(), *self._abandoned)
 
     def _allowed(self, path: str) -> bool:
-        return any(scope.allows(path) for scope in self._window) and not self._terrain.foreign(path)
+        return any(scope.allows(path) for scope in self._scopes) and not self._terrain.foreign(path)
 
     def _leaked(self, change: Change, job: Job) -> bool:
         """Code in the run's folder, from a step that is to build nothing: a warning is enough."""
-        if change.kind != "added" or job.phase or any(scope.protects(change.path) for scope in self._window):
+        if change.kind != "added" or job.phase or any(scope.protects(change.path) for scope in self._scopes):
             return False
         return leaks.is_leak(self._world, change.path)
 
@@ -239,7 +278,7 @@ class Fence:
         assert self._base is not None
         folder = f"{self._world.run.dir}/"
         old = [change for change in changes if change.path in self._base.items and not change.path.startswith(folder)]
-        old = [change for change in old if not any(scope.names(change.path) for scope in self._window)]
+        old = [change for change in old if not any(scope.names(change.path) for scope in self._scopes)]
         old = [change for change in old if change.path not in self._own]
         if not old:
             return ()
