@@ -224,7 +224,7 @@ class Session:
             work.projection.finish(status)
             closing.stamp(work.world, self.project, self.environ)
         elif work.begun:
-            work.projection.finish(status)
+            work.projection.finish(status, "" if self.code else "done as far as it was asked for")
 
     def _choose(self) -> View:
         """A terminal gets the live view, a pipe plain lines, --json objects; a foreign reporter has the word alone."""

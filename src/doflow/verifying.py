@@ -116,7 +116,7 @@ def _state(world: World) -> Iterator[Finding]:
     except (OSError, ValueError, KeyError, TypeError):
         yield Finding(world.run.name, "state", f"{path} cannot be read", f"rm '{path}'   loses nothing; then: {go}")
         return
-    if status == "active" and world.book.last.get("event") != "step_complete":
+    if status == "active" and not values.get("pauseReason") and world.book.last.get("event") != "step_complete":
         yield Finding(world.run.name, "state", "the status is active, but nobody works on it: it died", go)
     gates = {step.id for step in world.flow.steps if step.kind == "gate"}  # a yes holds as long as what it was said to
     done = [name for name in world.order() if name in world.book.steps]

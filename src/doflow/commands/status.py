@@ -133,15 +133,16 @@ def _derived(world: World, lines: tuple[Line, ...]) -> dict[str, Any]:
 
 def _ended(state: Mapping[str, Any], lines: tuple[Line, ...]) -> dict[str, Any]:
     """A pause after which a person settled the rest (adopt, approve) is none: nothing is left to do."""
-    if state.get("status") in ("paused", "failed", "awaiting-approval") and all(line.state == "done" for line in lines):
+    rests = state.get("status") in ("paused", "failed", "awaiting-approval") or state.get("pauseReason")
+    if rests and all(line.state == "done" for line in lines):
         return {**state, "status": "completed", "pauseReason": "", "pendingApproval": None, "current": ""}
     return dict(state)
 
 
 def _alive(state: Mapping[str, Any], working: Mapping[str, Any] | None) -> dict[str, Any]:
-    """`active` with nobody at work on it means: it died."""
+    """`active` with nobody at work on it means: it died, unless its last process said that no more was asked of it."""
     busy = working is not None and str(state.get("updated", "")) >= str(working.get("since", ""))
-    return {**state, "died": state.get("status") == "active" and not busy}
+    return {**state, "died": state.get("status") == "active" and not busy and not state.get("pauseReason")}
 
 
 def _tell(rows: list[dict[str, Any]], working: Mapping[str, Any] | None) -> None:
