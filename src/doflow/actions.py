@@ -106,10 +106,13 @@ def broken(session: Session, work: Work, error: DoflowError) -> object:
     return _plain(session, work, run)
 
 
+_NOT_OURS = "this doit does not know doflow's `run`: doflow is not installed beside it, or dodo.py hides it"
+
+
 def _guarded(session: Session, work: Work, company: str, run: Callable[[], Outcome]) -> object:
     if not session.executing:
         return Stop(
-            Outcome(Status.FAILED, "doflow is not installed in the environment that doit runs in", "pip install doflow")
+            Outcome(Status.FAILED, _NOT_OURS, "pip install doflow, beside doit; dodo.py ends as doflow init writes it")
         )
     if session.limited is not None:
         return Stop(session.limited)

@@ -19,7 +19,7 @@ from doit.cmdparse import CmdOption, CmdParseError, TaskParse
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 from doit.reporter import ConsoleReporter
 
-from doflow import project
+from doflow import creators, project
 from doflow.session import Session
 from doflow.state import Backend
 
@@ -58,9 +58,7 @@ class FlowRun(Run):  # type: ignore[misc]
         return self._ours(session, params, args)
 
     def _session(self) -> Session | None:
-        namespace = getattr(self.loader, "namespace", None) or {}
-        config = namespace.get("DOIT_CONFIG")
-        found = config.get("doflow") if isinstance(config, dict) else None
+        found = creators.config(getattr(self.loader, "namespace", None) or {}).get("doflow")
         return found if isinstance(found, Session) else None
 
     def _ours(self, session: Session, params: Any, args: list[str]) -> int:
@@ -77,9 +75,13 @@ class FlowRun(Run):  # type: ignore[misc]
         session.executing = Backend.running = True
         gc.disable()  # until the first step has begun: what is made up to there stays
         nested.enter(os.environ)
-        session.quiet = params["reporter"] != "console"
+        config = creators.config(self.loader.namespace)
+        params.update_defaults(config)
+        session.quiet = params["reporter"] not in ("console", ConsoleReporter)
         session.always = bool(params["always"])
-        words = args or _default(session, self.loader.namespace)
+        if config["doflow_lost"]:
+            session.warn(config["doflow_lost"])
+        words = args or list(config["default_tasks"]) or _default(session, self.loader.namespace)
         if not words and self.bin_name == "doflow":
             nested.leave(os.environ)
             return _refused(session, f"{_nothing(session)}\n  hint: doflow run --flow FLOW --goal '…'")

@@ -35,23 +35,21 @@ _FLAGS = (
 )
 
 
-def namespace(root: str | None, words: Sequence[str] | None = None) -> dict[str, object]:
-    """What a dodo.py must hold. The project's own folder goes to the end of the import path, so that a file planted
-    there cannot stand in for a library."""
+def namespace(
+    root: str | None, words: Sequence[str] | None = None, own: dict[str, Any] | None = None
+) -> dict[str, object]:
+    """What a dodo.py must hold; `own`: what it held before. The project's own folder goes to the end of the import path,
+    so that a file planted there cannot stand in for a library."""
     folder = project.find(root)
     ours = {"", str(folder), os.getcwd()}
     sys.path[:] = [path for path in sys.path if path not in ours] + [path for path in sys.path if path in ours]
     session = Session(folder, os.environ)
     session.words = sys.argv[1:] if words is None else words
-    found: dict[str, object] = {
-        "DOIT_CONFIG": {
-            "doflow": session,
-            "backend": "doflow",
-            "dep_file": str(folder / project.STATE / "state.db"),
-            "verbosity": 2,
-            "default_tasks": [],
-        }
-    }
+    needed = {"doflow": session, "backend": "doflow", "dep_file": str(folder / project.STATE / "state.db")}
+    config = creators.Config(needed, {"verbosity": 2, "default_tasks": []}, own or {})
+    found: dict[str, object] = {"DOIT_CONFIG": config.whole}
+    if own is not None:
+        found["__dir__"] = config
     for name in session.project.about:
         params = [{"name": "goal", "long": "goal", "type": str, "default": None, "help": "what to build"}]
         params += [
