@@ -19,6 +19,7 @@ def preflight(world: World, paying: bool = True) -> None:
     """Everything that would make a run fail later, said before anything is written or paid; not `paying`: a person
     decides, nobody is called."""
     unbuilt.refuse(world.flow)
+    _links(world)
     head = world.head
     trouble = look.state(head)
     if trouble:
@@ -62,6 +63,21 @@ def _ending(world: World) -> str:
     from doflow.repo import unmerged
 
     return unmerged.ways(str(world.run_dir / lock.NAME)) if look.busy(world.head)[0] else ""
+
+
+def _links(world: World) -> None:
+    """Folders of artifacts that are links: nobody could tell what an agent writes there, and git commits nothing of it."""
+    said = [world.run.dir, *(os.path.dirname(world.path(name)) for step in world.flow.steps for name in step.makes)]
+    for folder in dict.fromkeys(said):
+        parts = folder.split("/")
+        for depth in range(1, len(parts) + 1 if folder else 1):
+            path = "/".join(parts[:depth])
+            if os.path.islink(world.root / path):
+                whose = "the folder of the run" if folder == world.run.dir else f"what is made in {folder}/"
+                raise WorldError(
+                    f"{path} is a symbolic link (to {os.readlink(world.root / path)}), and {whose} would lie behind it",
+                    f"make it a folder of the project:   rm '{path}' && mkdir '{path}'   (what is behind it stays there)",
+                )
 
 
 def _began_elsewhere(world: World) -> bool:
