@@ -40,6 +40,7 @@ class Fence:
         self._tainted: dict[str, tuple[str, ...]] = {}
         self._abandoned: list[Scope] = []
         self._seen: dict[str, dict[str, Item | None]] = {}
+        self._around: dict[str, tuple[int, ...]] | None = None
         self._work = ""
         self._began: dict[str, str] = {}
         self._own: set[str] = set()
@@ -60,6 +61,7 @@ class Fence:
             self._tainted, self._seen = {}, {}
             self._kept, self._own, self._began = {}, set(), {}
             self._disk.write(self._base)
+            self._around = self._outside()
             self._control.begin()
         if entry is not None:
             self._again(job, entry)
@@ -73,6 +75,8 @@ class Fence:
         """The job's own changes so far, and what lies outside of every open scope (put back, kept aside)."""
         assert self._base is not None
         self._steering(job)
+        if self._around is not None:
+            self._around = self._outside(job)
         now = self._terrain.take(self._base)
         changes = tuple(change for change in snapshot.compare(self._base, now) if not self._ours(change.path))
         changes = self._terrain.counted(changes, self._scopes)
@@ -247,6 +251,16 @@ class Fence:
 
     def _was(self, was: Item | None) -> bytes | None:
         return None if was is None else snapshot.read(was, self._terrain.store, self._blob)
+
+
+    def _outside(self, job: Job | None = None) -> dict[str, tuple[int, ...]] | None:
+        """The rest of the repository, where the project is but a folder of it."""
+        if not self._world.prefix:
+            return None
+        from doflow.guards import around
+
+        before = self._around
+        return around.look(self._world) if job is None or before is None else around.tell(self._world, job, before)
 
     def _steering(self, job: Job) -> None:
         keep = self.quarantine.about(f"{job.name} changed what steers git or doflow", self._world.run.name, job.name)

@@ -142,6 +142,14 @@ def dirty(git: Git, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
     return tuple(name for name in _mine(git, differ + staged) if not _under(name, exclude))
 
 
+def beside(git: Git) -> tuple[str, ...]:
+    """Files of the work tree outside the project's root, from the top, that differ from the index or are not in it."""
+    below = _below(git)
+    listed = git.run("ls-files", "-z", "-o", "-m", "-d", "--exclude-standard")
+    names = dict.fromkeys(name for name in listed.split(b"\0") if name and below and not name.startswith(below))
+    return tuple(os.fsdecode(name) for name in names)
+
+
 def _below(git: Git) -> bytes:
     """The project's root as seen from the top of the work tree: b'' or b'apps/shop/'."""
     return os.fsencode(git.head.root[len(git.head.top) :].strip("/") + "/").lstrip(b"/")
