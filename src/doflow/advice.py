@@ -32,6 +32,10 @@ def of(world: World, lines: tuple[Line, ...], held: bool, failed: bool = False) 
     """`failed`: the status says so; then its error comes before what else there is to do."""
     if held and any(line.state == "running" for line in lines):
         return Advice("a run works on it now", "")
+    if away(world) and world.run.branch not in look.branches(world.head) and not world.frozen:
+        from doflow import astray
+
+        return Advice(astray.words(world), astray.anew(world))
     ended = _ended(world, lines, failed)
     if failed and ended is not None:
         return ended
@@ -66,7 +70,8 @@ def reopening(world: World) -> str:
 def decide(world: World, verb: str, words: str = "") -> str:
     """The command of doflow that decides something about exactly this run."""
     switch, which = _where(world)
-    return f"{switch}doflow {verb}{f' {words}' if words else ''}{which}"
+    first = f"{command(world)}   and then   " if _reopened(world) else switch
+    return f"{first}doflow {verb}{f' {words}' if words else ''}{which}"
 
 
 def _where(world: World) -> tuple[str, str]:
@@ -130,13 +135,19 @@ def _aimed(hint: str, world: World) -> str:
     flow = re.escape(world.run.flow)
     hint = re.sub(rf"\bdoit {flow}(?![\w-])", lambda found: f"{switch}{found[0]}{which}{reopened}", hint)
     verbs = rf"\bdoflow (?:{'|'.join(_VERBS)})\b"
-    return re.sub(verbs, lambda found: f"{switch}{found[0]}{which}", hint)
+    first = f"{command(world)}   and then   " if reopened else switch
+    return re.sub(verbs, lambda found: f"{first}{found[0]}{which}", hint)
 
 
 def _asked(line: Line, world: World) -> Advice:
     go = command(world)
     if line.role == FAULT:
         return Advice(line.reasons[0], _aimed(line.remarks[0], world))
+
+
+    if _reopened(world) and line.role in ("gate", "clarify"):
+        here = f"{go}   takes it up here, on {world.head.branch or 'no branch'}, and asks again"
+        return Advice(f"{line.reasons[0]} (its branch {world.run.branch} does not exist any more)", here)
     if line.role == "gate":
         step = world.flow.step(line.step)
         paths = ", ".join(world.path(said) for said in step.makes) if step else ""

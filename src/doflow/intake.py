@@ -46,11 +46,7 @@ def preflight(world: World, paying: bool = True) -> None:
         if world.settings.branch == "new" and world.run.branch.strip("0123456789abcdefghijklmnopqrstuvwxyz-"):
             branches.valid(head, world.run.branch)
     if not world.run.fresh and world.run.branch and head.branch != world.run.branch and not world.options.reopen:
-        raise WorldError(
-            f"run {world.run.name} belongs to branch {world.run.branch}, but {head.branch} is checked out",
-            f"git switch {world.run.branch}   or, to go on here:   doit {world.flow.name} --reopen",
-        )
-
+        raise _elsewhere(world)
     if world.run.fresh and _began_elsewhere(world):
         raise WorldError(
             f"run {world.run.name} began on branch {world.run.branch}, but {head.branch or 'no branch'} is checked out",
@@ -63,6 +59,19 @@ def _ending(world: World) -> str:
     from doflow.repo import unmerged
 
     return unmerged.ways(str(world.run_dir / lock.NAME)) if look.busy(world.head)[0] else ""
+
+
+def _elsewhere(world: World) -> WorldError:
+    from doflow import astray
+
+    name, branch, here = world.run.name, world.run.branch, world.head.branch or "no branch"
+    if astray.gone(world):
+        again = f"doit {world.flow.name} --run={name} --reopen   takes it up here, on {here}; then decide what it asks"
+        return WorldError(f"run {name} belongs to branch {branch}, which does not exist any more", again)
+    return WorldError(
+        f"run {name} belongs to branch {branch}, but {here} is checked out",
+        f"git switch {branch}   or, to go on here:   doit {world.flow.name} --reopen",
+    )
 
 
 def _links(world: World) -> None:
@@ -93,6 +102,8 @@ def begin(world: World) -> None:
     run = world.run
     _transient(world)
     if not run.fresh:
+        if world.options.reopen and run.branch != world.head.branch:
+            _moved(world)
         _hooks(world)
         return
     branch = run.branch if world.settings.branch == "new" else world.head.branch
@@ -114,6 +125,19 @@ def begin(world: World) -> None:
     for name in (*world.given, lock.NAME):
         files.soon(str(world.run_dir / name))
     _hooks(world)
+
+
+def _moved(world: World) -> None:
+    """--reopen where the run's own branch is gone: it is a run of this branch from now on, unless it was at its end."""
+    from doflow import astray, settle
+
+    last = world.book.last.get("event")
+    ended = last == "pipeline_complete" or (not last and all(name in world.book.steps for name in world.order()))
+    if ended or not world.head.branch or not astray.gone(world):
+        return
+    world.run = replace(world.run, branch=world.head.branch)
+    world.book.run = world.run
+    settle.commit_lock(world, f"Go on with {world.run.name} on {world.run.branch}")
 
 
 def _hooks(world: World) -> None:

@@ -41,11 +41,34 @@ def of_run(world: World, held: bool) -> tuple[Finding, ...]:
     if killed:  # what else does not agree follows from it, or is found when it went on
         return (*torn, *killed)
     found = [*_files(known, world), *torn]
+    lost = None if world.frozen else of_branch(world)
+    found += [lost] if lost else []
     if not held:
         found += _state(world)
     if world.head.branch == world.run.branch and world.head.commit:
-        found += [*_commits(known, world), *_uncommitted(known, world)]
+        found += () if _moved(world) else _commits(known, world)
+        found += _uncommitted(known, world)
     return tuple(found)
+
+
+def _moved(world: World) -> bool:
+    """Taken up on another branch than it began on: what was merged there, squashed perhaps, has no commits of its own."""
+    told = ledger.read(world.state_dir / "events.jsonl")
+    return any(entry["event"] == "run_started" and entry.get("branch") != world.run.branch for entry in told)
+
+
+def of_branch(world: World) -> Finding | None:
+    """A run that is not at its end, or nowhere else, and whose branch is gone."""
+    if world.run.fresh and not world.book.steps:
+        return None
+    from doflow import astray
+
+    if not astray.gone(world):
+        return None
+    if (world.run_dir / lock.NAME).exists():
+        return Finding(world.run.name, "branch", astray.words(world), f"{advice.reopening(world)}   takes it up here")
+    forget = f"rm -r '{world.state_dir}'   forgets the run"
+    return Finding(world.run.name, "branch", astray.words(world), f"{astray.anew(world)}   or   {forget}")
 
 
 def of_ledger(run: Run, path: Path) -> Iterator[Finding]:

@@ -28,8 +28,11 @@ def fit(world: World) -> None:
     if not run.fresh and run.branch != world.head.branch and not (world.run_dir / lock.NAME).exists():
         gone = run.branch not in look.branches(world.head)
         what = "does not exist any more" if gone else "is not checked out"
-        switch = "" if gone else f"git switch {run.branch}   or "
-        hint = f'{switch}start another run: doit {run.flow} --new --goal="…"'
+        hint = f'git switch {run.branch}   or start another run: doit {run.flow} --new --goal="…"'
+        if gone:
+            from doflow import astray
+
+            hint = astray.anew(world)
         raise WorldError(f"run {run.name} lies on branch {run.branch}, which {what}", hint)
 
 

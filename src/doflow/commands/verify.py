@@ -45,6 +45,8 @@ def _run(desk: Desk, run: Run, held: bool, passed: list[str]) -> tuple[Finding, 
     try:
         world = desk.work(run).world
         if not folder.exists() and world.head.branch != run.branch:
+            if lost := verifying.of_branch(world):
+                return (lost,)
             passed.append(f"{run.name} is on branch {run.branch}: git switch {run.branch} && doflow verify {run.name}")
             return tuple(verifying.of_ledger(run, world.state_dir / "events.jsonl"))
         if held:
