@@ -144,7 +144,6 @@ def _asked(line: Line, world: World) -> Advice:
     if line.role == FAULT:
         return Advice(line.reasons[0], _aimed(line.remarks[0], world))
 
-
     if _reopened(world) and line.role in ("gate", "clarify"):
         here = f"{go}   takes it up here, on {world.head.branch or 'no branch'}, and asks again"
         return Advice(f"{line.reasons[0]} (its branch {world.run.branch} does not exist any more)", here)

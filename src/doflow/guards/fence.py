@@ -252,7 +252,6 @@ class Fence:
     def _was(self, was: Item | None) -> bytes | None:
         return None if was is None else snapshot.read(was, self._terrain.store, self._blob)
 
-
     def _outside(self, job: Job | None = None) -> dict[str, tuple[int, ...]] | None:
         """The rest of the repository, where the project is but a folder of it."""
         if not self._world.prefix:
