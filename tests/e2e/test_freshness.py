@@ -711,7 +711,7 @@ TESTED = (
 )
 
 
-def tested(project: Project) -> int:
+def times(project: Project) -> int:
     return len((project.outside / "tested").read_text().splitlines())
 
 
@@ -723,7 +723,7 @@ def test_code_that_is_made_anew_is_tested_anew_also_behind_another_step(project,
     project.commit("A flow")
     assert project.doit("work").returncode == 0
     assert project.doit("work").returncode == 0
-    assert tested(project) == 1
+    assert times(project) == 1
     path = project.run_dir() / "tasks.md"
     if words.startswith("forget"):
         assert project.doit(*words.split()).returncode == 0
@@ -735,7 +735,7 @@ def test_code_that_is_made_anew_is_tested_anew_also_behind_another_step(project,
 
     done = project.doit("work", *([words] if words.startswith("--") else []))
 
-    assert (done.returncode, tested(project)) == (0, 2), done.stdout + done.stderr
-    assert (project.doit("work").returncode, tested(project)) == (0, 2)
+    assert (done.returncode, times(project)) == (0, 2), done.stdout + done.stderr
+    assert (project.doit("work").returncode, times(project)) == (0, 2)
     shutil.rmtree(project.root / ".doflow")
-    assert (project.doit("work").returncode, tested(project)) == (0, 2)
+    assert (project.doit("work").returncode, times(project)) == (0, 2)
