@@ -1033,5 +1033,7 @@ def test_a_kept_demo_is_a_project_to_play_with(project: Project, tmp_path: Path)
     )
     shown = json.loads(project.doflow("status", "--json", cwd=tmp_path / "try").stdout)
     assert [row["status"] for row in shown["runs"]] == ["completed"]
+    assert (tmp_path / "try" / "__pycache__").exists(), "doit leaves it, and a new user is not to stumble over it"
+    assert project.git("status", "--porcelain", cwd=tmp_path / "try") == ""
     again = project.doflow("demo", "--dir", str(tmp_path / "try"))
     assert (again.returncode, "is there already" in again.stderr) == (1, True)

@@ -63,6 +63,7 @@ def _play(folder: Path) -> None:
     say(f"a project in {folder}, with the rehearsal agent: it makes placeholders, offline\n")
     (folder / "dodo.py").write_text(init.DODO)
     (folder / "doflow.yaml").write_text("agents:\n  default: {use: rehearsal}\n")
+    (folder / ".gitignore").write_text(init.IGNORED)
     _run(folder, env, ("git", "init", "-q", "-b", "main"), quiet=True)
     for name, value in (("user.name", "Doflow Demo"), ("user.email", "demo@localhost"), ("commit.gpgsign", "false")):
         _run(folder, env, ("git", "config", name, value), quiet=True)

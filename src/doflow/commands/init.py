@@ -22,6 +22,8 @@ EXAMPLES = """\
   doflow init --agent rehearsal     offline, without a key: to try things out
   doflow init --flow release        with flows/release.yaml to start from"""
 
+#: what doit leaves when it reads dodo.py
+IGNORED = "__pycache__/\n"
 DODO = "import doflow\nglobals().update(doflow.dodo())\n"
 _PROGRAMS = ("claude", "codex", "opencode", "gemini")
 
@@ -122,7 +124,7 @@ def _ignore(root: Path) -> list[str]:
     if any(line.strip().strip("/") in ("__pycache__", "*.pyc", "*.py[cod]") for line in said.splitlines()):
         return []
     gap = "" if not said or said.endswith("\n") else "\n"
-    files.write(path, f"{said}{gap}__pycache__/\n".encode("utf-8", "surrogateescape"))
+    files.write(path, f"{said}{gap}{IGNORED}".encode("utf-8", "surrogateescape"))
     say("  .gitignore: __pycache__/")
     return [".gitignore"]
 
