@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
-from tests.support.crash import none_left
-from tests.support.project import Project, eventually
+from tests.support.crash import killed_at_work
+from tests.support.project import Project
 
 FLOW = "flow: work\nsteps:\n  write: {prompt: Write it, makes: out.md}\n"
 #: deletes a branch that is checked out elsewhere and one that is not, moves another, and is at work until it is killed
@@ -96,12 +95,7 @@ def test_a_branch_that_is_gone_under_another_work_tree_is_put_back_and_named(lin
 def killed(linked: Project) -> None:
     """The agent has done its worst, and doflow is killed with it."""
     linked.git("branch", "third")
-    linked.agent(VANDAL)
-    run = linked.start("doit", "work", "--goal=x")
-    assert eventually((linked.outside / "ready").exists)
-    run.send_signal(signal.SIGKILL)
-    run.wait(20)
-    assert none_left(linked.home) == {}
+    killed_at_work(linked, VANDAL)
 
 
 @pytest.mark.always

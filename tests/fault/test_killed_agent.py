@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from tests.support.crash import alive, none_left
+from tests.support.crash import alive, killed_at_work, none_left
 from tests.support.project import Project, eventually
 
 FLOW = "flow: work\nsteps:\n  write: {prompt: Write it, makes: out.md}\n"
@@ -37,12 +37,7 @@ def killed(project: Project) -> Project:
     project.flow("work", FLOW)
     project.commit("Ground")
     project.write("notes.txt", "edited by hand\n")
-    project.agent(VANDAL)
-    run = project.start("doit", "work", "--goal=x")
-    assert eventually((project.outside / "ready").exists)
-    run.send_signal(signal.SIGKILL)
-    run.wait(20)
-    assert none_left(project.home) == {}
+    killed_at_work(project, VANDAL)
     return project
 
 

@@ -303,28 +303,24 @@ def test_a_reviewer_who_is_not_the_worker_validates(site: Any) -> None:
     assert "it works" in (here.outside / "critic-reviewer.txt").read_text()
 
 
-def test_a_reviewer_without_a_verdict_is_no_pass(site: Any) -> None:
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("Looks fine to me.", "no verdict"),
+        ("ISSUE: X | it is lost\nVERDICT: GO", "wrote an issue that cannot be read, `ISSUE: X | it is lost`"),
+    ],
+    ids=["without a verdict", "whose issue cannot be read"],
+)
+def test_a_reviewer_that_cannot_be_understood_is_no_pass(site: Any, answer: str, words: str) -> None:
     here = site(WORK)
     here.configure("supervision: {reviewer: critic}\n")
-    judge(here, "Looks fine to me.", name="critic")
+    judge(here, answer, name="critic")
     here.pipeline("p", here.node("a"))
 
     code, said = run(here, "p.dot", "--no-wait")
 
     assert code == 2
-    assert "A reviewer could not tell: no verdict" in said
-
-
-def test_a_reviewer_whose_issue_cannot_be_read_is_no_pass(site: Any) -> None:
-    here = site(WORK)
-    here.configure("supervision: {reviewer: critic}\n")
-    judge(here, "ISSUE: X | it is lost\nVERDICT: GO", name="critic")
-    here.pipeline("p", here.node("a"))
-
-    code, said = run(here, "p.dot", "--no-wait")
-
-    assert code == 2
-    assert "A reviewer could not tell: wrote an issue that cannot be read, `ISSUE: X | it is lost`" in said
+    assert f"A reviewer could not tell: {words}" in said
 
 
 def test_a_worker_that_would_review_itself_is_refused_before_anything_begins(site: Any) -> None:

@@ -186,6 +186,18 @@ def alive(home: os.PathLike[str]) -> dict[int, str]:
     return found
 
 
+def killed_at_work(project: Any, script: str) -> None:
+    """doflow, killed with `kill -9` when its agent has said that it is ready; nothing of it is left at work."""
+    from tests.support.project import eventually
+
+    project.agent(script)
+    run = project.start("doit", "work", "--goal=x")
+    assert eventually((project.outside / "ready").exists)
+    run.send_signal(signal.SIGKILL)
+    run.wait(20)
+    assert none_left(project.home) == {}
+
+
 def none_left(home: os.PathLike[str], seconds: float = 10.0) -> dict[int, str]:
     """What is still alive after a while: {} as soon as nothing is."""
     import time
