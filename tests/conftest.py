@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import zlib
 from pathlib import Path
@@ -11,6 +12,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.support.project import Project
+
+
+def pytest_configure() -> None:
+    """A shell that starts the tests behind it (`pytest &` in a script) has them ignore ^C; what they start is not to."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
