@@ -181,3 +181,15 @@ def test_looking_while_a_run_works_says_so_and_nothing_of_a_kill(made):
     finally:
         run.send_signal(signal.SIGINT)
         run.wait(20)
+
+
+def test_a_run_that_died_soon_counts_every_step_that_it_had_done(project: Project) -> None:
+    quick = "".join(f'      {name}: {{kind: shell, run: ["true"]}}\n' for name in "abc")
+    project.flow("make", f"    flow: make\n    steps:\n{quick}      plan: {{prompt: Plan it, makes: plan.md}}\n")
+    project.commit("A flow")
+    project.agent(HALF.format(step="plan", deed="pass"))
+    cut(project, "--goal=A house")
+
+    row = json.loads(project.doflow("status", "--json").stdout)["runs"][0]
+
+    assert (row["died"], row["completed"], row["steps"]) == (True, 3, 4)

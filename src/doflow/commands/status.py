@@ -97,6 +97,7 @@ def _projected(root: Path, run: Run) -> dict[str, Any]:
 def _looked(root: Path, run: Run, state: dict[str, Any], working: Any) -> tuple[dict[str, Any], str, str]:
     from doflow import adopting, advice, aftermath, outlook
     from doflow.desk import Desk
+    from doflow.projection import Projection
 
     world = aftermath.seen(Desk(root).work(run))
     adopting.foresee(world)
@@ -104,7 +105,8 @@ def _looked(root: Path, run: Run, state: dict[str, Any], working: Any) -> tuple[
     state = state or _derived(world, lines)
     state = _alive(_ended(state, lines), working)
     told = advice.of(world, lines, bool(working), state.get("status") == "failed")
-    if state["died"]:
+    if state["died"]:  # its state on disk may be a moment older than its end
+        state["completed"] = Projection(world).values()["completed"]
         go = "" if aftermath.killed(world) else told.command
         return state, f"the process that worked on it died{_aside(world)}", go or advice.command(world)
     return state, told.waits, told.command
