@@ -12,6 +12,7 @@ import pytest
 from tests.support.supervision import Site, eventually, left_over, needs_tmux
 
 from doflow.dot import hold
+from doflow.panes.tmux import session_of
 
 pytestmark = [needs_tmux, pytest.mark.slow]
 
@@ -79,7 +80,9 @@ class Scene:
         if layer == "runner":
             return [self.here.holder("p", "nodes", self.node, "runner.lock")]
         (socket,) = self.here.servers()
-        asked = ("display-message", "-p", "#{pid}") if layer == "tmux" else ("list-panes", "-a", "-F", "#{pane_pid}")
+        asked: tuple[str, ...] = ("display-message", "-p", "#{pid}")
+        if layer == "orchestrator":  # of this node: the session of one that has just passed may still be on its way out
+            asked = ("list-panes", "-s", "-t", "=" + session_of(self.node), "-F", "#{pane_pid}")
         return [int(pid) for pid in self.here.tmux(socket, *asked).split()]
 
     def shoot(self, layer: str) -> None:
