@@ -19,7 +19,7 @@ from doit.cmdparse import CmdOption, CmdParseError, TaskParse
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 from doit.reporter import ConsoleReporter
 
-from doflow import creators, project
+from doflow import bundle, creators, project
 from doflow.session import Session
 from doflow.state import Backend
 
@@ -50,10 +50,12 @@ class FlowRun(Run):  # type: ignore[misc]
     def execute(self, params: Any, args: list[str]) -> int:
         if os.environ.get("PRP_PIPELINE_RUNNING"):
             sys.dont_write_bytecode = True  # this may be a refusal, which leaves nothing behind
+        gc.disable()  # until the first step has begun (`session.begin`): what is made up to there stays
         self.loader.setup(params)
         session = self._session()
         self.loader.setup = lambda _: None
         if session is None:
+            gc.enable()
             return int(super().execute(params, args))
         return self._ours(session, params, args)
 
@@ -73,7 +75,6 @@ class FlowRun(Run):  # type: ignore[misc]
             hint = f"write it with its equals sign: doit FLOW --goal='{taken}'"
             return _refused(session, f"doit takes {taken!r} for a variable of its own, not for a value\n  hint: {hint}")
         session.executing = Backend.running = True
-        gc.disable()  # until the first step has begun: what is made up to there stays
         nested.enter(os.environ)
         config = creators.config(self.loader.namespace)
         params.update_defaults(config)
@@ -172,6 +173,7 @@ def _end(session: Session, words: Any, result: int, interrupted: bool, enough: b
     session.works.clear()  # a long run holds much; what follows need not come on top of it
     if (session.root / project.STATE).is_dir():
         project.keep(session.project, session.environ)
+        bundle.keep()
     if interrupted:
         session.warn(f"interrupted; what is done stays done. Go on with: doit {flows}")
         _hush()

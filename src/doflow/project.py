@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import marshal
 import os
 import time
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from doflow import hot
+from doflow import bundle, hot
 from doflow.version import VERSION
 
 STATE = ".doflow"
@@ -107,10 +106,10 @@ def open_(root: Path, environ: Mapping[str, str], words: Sequence[str] = ()) -> 
         return Project(root, values, {"settings": None, "flows": {}, "plans": {}})
     named = _named(root, words)
     if named:  # a run: what starts its programs gets ready while the flows are read
+        bundle.use()
         from doflow import process
 
         process.warm()
-        gc.disable()  # until the first step has begun (`session.begin`): nothing that is made up to there is thrown away
     return Project(root, *_read(root, environ, named))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from doit.task import Task
 
-from doflow import creators, hot, project
+from doflow import bundle, creators, hot, project
 from doflow.flowtask import IO, Deed, FlowTask, Fresh, Outline, ahead, rest
 from doflow.session import Session, Work
 from doflow.state import Backend
@@ -107,9 +107,10 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
 
 def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     """The run that is meant, its world, and, when a run begins, what a killed one left made good."""
-    from doflow import process
-
     if session.executing:
+        bundle.use()
+        from doflow import process
+
         session.lock()
         process.warm()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -157,6 +158,7 @@ def _slow(root: str, asked: dict[str, str]) -> int:
     if not os.path.isdir(root):
         return _refuse(f"{root} is not a folder", "json" in asked, "name an existing folder with --project-dir")
     os.chdir(root)
+    gc.disable()  # until the first step has begun (`session.begin`): what is made up to there stays
     from doit.cmd_base import ModuleTaskLoader
     from doit.doit_cmd import DoitMain
 
@@ -189,11 +191,11 @@ def _slow(root: str, asked: dict[str, str]) -> int:
 
 
 def _unknown(asked: dict[str, str], params: list[tuple[str, str, bool, str]]) -> tuple[str, str] | None:
-    import difflib
-
     known = [*_VALUES, *_FLAGS, *(param[0] for param in params)]
     for name in asked:
         if name not in known:
+            import difflib
+
             near = difflib.get_close_matches(name, known, 1)
             return f"doflow run has no option --{name}", f"did you mean --{near[0]}?" if near else "doflow run --help"
     return None
