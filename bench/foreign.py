@@ -1,4 +1,4 @@
-"""The same chain for tools that are measured only where they are installed: go-task, Snakemake, DVC."""
+"""The same chain for tools that are measured only where they are installed: go-task, Snakemake, DVC, spec-kit's workflows."""
 
 from __future__ import annotations
 
@@ -64,13 +64,29 @@ class Dvc(Tool):
         shutil.rmtree(root / ".dvc/tmp", ignore_errors=True)
 
 
+class Specify(Tool):
+    """A workflow of spec-kit: every `run` begins anew, so there is no second run that finds nothing to do."""
+
+    def files(self, root: Path, chain: Chain) -> None:
+        about = "{id: chain, name: Chain, version: 1.0.0, description: One step after the other.}"
+        rows = ["schema_version: '1.0'", f"workflow: {about}", "steps:"]
+        for number in range(1, chain.size + 1):
+            rows.append(f"  - {{id: s{number}, type: shell, run: '{chain.command(number)[-1]}'}}")
+        (root / "chain.yml").write_text("\n".join(rows) + "\n")
+        (root / ".specify").mkdir()
+
+    def clean(self, root: Path, keep: tuple[str, ...] = ()) -> None:
+        super().clean(root, keep)
+        shutil.rmtree(root / ".specify/workflows", ignore_errors=True)
+
+
 def installed(env: Mapping[str, str]) -> tuple[Tool, ...]:
     found: list[Tool] = []
     for kind, program, words, most in _KNOWN:
         path = shutil.which(program)
         if path is not None and (program != "task" or _is_go_task(path)):
             there = {**env, "PATH": f"{env['PATH']}:{os.path.dirname(path)}"}
-            found.append(kind(program, (path, *words), there, most=most))
+            found.append(kind(program, (path, *words), there, most=most, remembers=kind is not Specify))
     return tuple(found)
 
 
@@ -85,4 +101,5 @@ _KNOWN: tuple[tuple[type[Tool], str, tuple[str, ...], int], ...] = (
     (GoTask, "task", (), 1000),
     (Snakemake, "snakemake", ("--cores", "1", "--quiet", "all"), 100),
     (Dvc, "dvc", ("repro", "--quiet"), 100),
+    (Specify, "specify", ("workflow", "run", "chain.yml"), 100),
 )

@@ -87,7 +87,7 @@ def _column(scene: Scene, size: int, rounds: int, known: list[Tool], folder: Pat
 
 
 def _fits(tool: Tool, scene: Scene) -> bool:
-    return isinstance(tool, tools.Doflow | tools.Doit) or not scene.inner
+    return isinstance(tool, tools.Doflow | tools.Doit) or (not scene.inner and (tool.remembers or scene.fresh))
 
 
 def _try(deed, taking, tool: Tool):

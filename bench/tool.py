@@ -36,6 +36,7 @@ class Tool:
     env: Mapping[str, str]
     base: bool = False
     most: int = 100_000  # the longest chain it is tried with
+    remembers: bool = True  # what it has done: a second run may find nothing to do
 
     def write(self, root: Path, chain: Chain) -> None:
         """A project in a git repository, everything committed."""
