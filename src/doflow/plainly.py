@@ -1,7 +1,8 @@
-"""A file that is written plainly, read without the YAML library: mappings by indentation, words, quotes, lists on one line.
+"""A file that is written plainly, read without the YAML library: mappings by indentation, words, quotes, lists, block texts.
 
-Importing the library costs as much as reading a hundred steps. What is not plain to see here (block texts, dashes, escapes,
-whatever goes over several lines, whatever is wrong) is left to it: None is the answer then, and the library has the last word.
+Importing the library costs as much as reading a hundred steps. What is not plain to see here (escapes, mappings behind a
+dash, whatever else goes over several lines, whatever is wrong) is left to it: None is the answer then, and the library has
+the last word.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _NAME = regex(r"[A-Za-z0-9_./~$+=^(;-][^ ]{0,199}")
 _NOT_KEYS = frozenset(("true", "false", "null"))
 _NOT_PAIRS = [("", "", "", "{")]
 _NEW: Any = object()
+_Row = tuple[str, str, str, str]
 
 
 class _Odd(Exception):
@@ -40,22 +42,23 @@ def read(text: str) -> tuple[dict[str, Any], Lines] | None:
     if "\t" in text or "\r" in text or not (text.isascii() or _STRANGE.search(text) is None):
         return None
     try:
-        return _read(_LINES.findall(text))
+        return _read(_LINES.findall(text), text.split("\n") if "|" in text else [])
     except _Odd:
         return None
 
 
-def _read(rows: list[tuple[str, str, str, str]]) -> tuple[dict[str, Any], Lines]:
+def _read(rows: list[_Row], whole: list[str]) -> tuple[dict[str, Any], Lines]:
     top: dict[str, Any] = {}
     lines: Lines = {id(top): (0, [])}
     open_: list[tuple[int, dict[str, Any], list[int]]] = []  # around the one that is being read
     here, mapping, places = 0, top, lines[id(top)][1]
     waiting = ""
     known: dict[str, Any] = {}  # much is said again and again
+    upto = 0  # the last line that is read already
     for number, (space, name, said, other) in enumerate(rows, 1):
+        if number <= upto or (not name and other.strip(" ")[:1] in ("", "#")):
+            continue
         if not name:
-            if other.strip(" ")[:1] in ("", "#"):
-                continue
             raise _Odd
         indent = len(space)
         if waiting:
@@ -72,18 +75,59 @@ def _read(rows: list[tuple[str, str, str, str]]) -> tuple[dict[str, Any], Lines]
             raise _Odd
         places.append(number)
         if not said:
-            waiting = name
-            mapping[name] = None
+            mapping[name], upto = _dashes(rows, number, indent, known)
+            waiting = name if mapping[name] is None else ""
+        elif said[0] == "|":
+            mapping[name], upto = _block(said, whole, number, indent)
         elif said[0] == "{":
             mapping[name] = _pairs(said, known)
         else:
-            value = known.get(said, _NEW)
-            if value is _NEW:
-                value = known[said] = _value(said)
-            mapping[name] = value
+            mapping[name] = known[said] if said in known else _new(said, known)
     if waiting or not top:
         raise _Odd
     return top, lines
+
+
+def _dashes(rows: list[_Row], number: int, around: int, known: dict[str, Any]) -> tuple[list[Any] | None, int]:
+    """The list that begins below this line, one dash a line, and its last line; None if there is none."""
+    items: list[Any] = []
+    dash, last = around, number
+    for at in range(number, len(rows)):
+        _, name, _, other = rows[at]
+        rest = other.lstrip(" ")
+        if rest[:2] != "- ":
+            if name or rest[:1] not in ("", "#"):
+                break
+            continue
+        indent = len(other) - len(rest)
+        if indent != dash and (items or indent < around):
+            raise _Odd
+        dash, last = indent, at + 1
+        said = rest[2:].strip(" ")
+        items.append(known[said] if said in known else _new(said, known))
+    return items or None, last
+
+
+def _block(said: str, whole: list[str], number: int, around: int) -> tuple[str, int]:
+    """The text below this line, as far as it stands further in than what is around it, and its last line."""
+    kept: list[str] = []
+    indent = 0
+    for at in range(number, len(whole)):
+        line = whole[at]
+        bare = line.lstrip(" ")
+        if bare and not indent:
+            indent = len(line) - len(bare)
+        if line[:indent].strip(" ") or (bare and indent <= around):
+            break
+        kept.append(line)
+    if said.rstrip(" ") != "|" or any(len(line) > indent and not line.strip(" ") for line in kept):
+        raise _Odd
+    while kept and not kept[-1].strip(" "):
+        kept.pop()
+    end = number + len(kept)
+    if not kept or end == len(whole):  # nothing, or the file ends without the end of its last line
+        raise _Odd
+    return "".join([line[indent:] + "\n" for line in kept]), end
 
 
 def _pairs(said: str, known: dict[str, Any]) -> dict[str, Any]:
@@ -104,9 +148,14 @@ def _pairs(said: str, known: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
+def _new(said: str, known: dict[str, Any]) -> Any:
+    known[said] = found = _value(said)
+    return found
+
+
 def _value(said: str) -> Any:
-    first = said[0]
-    if first in "[{\"'":
+    first = said[:1]
+    if first and first in "[{\"'":
         if first == "[" and _TEXTS.fullmatch(said):  # nearly every command and every list of files
             return _texts(said)
         value, end = _inline(said, 0, 0)

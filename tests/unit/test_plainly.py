@@ -111,6 +111,33 @@ PIECES = [
         r"a: x,y",
         r"a: x]y",
         r"a: x↵  y",
+        r"a:↵- b",
+        r"a:↵  - b↵  - 'c d'",
+        r"- -x",
+        r"  - e # f",
+        r"- [a, b]",
+        r"- {a: b, c: [d]}",
+        r"- a: b",
+        r"- 'a': b",
+        r"- - a",
+        r"-",
+        r"-  a",
+        r"- 3",
+        r"- |",
+        r"a: |",
+        r"a: | ",
+        r"a: | # b",
+        r"a: |-",
+        r"a: |2",
+        r"  a: |",
+        r"  b c",
+        r"   d: e",
+        r"    - f",
+        r"    # g",
+        r"   ",
+        r"a: |↵  b↵↵   c: d↵# e",
+        r"a: |↵↵  true",
+        r"  a:↵  - b↵  c: d",
     ]
 ]
 SIGNS = list(" \n:#-[]{},'\"|>&*!?%@`~.abt019_\t\\")
@@ -149,11 +176,43 @@ def mappings(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     return [path, *(below for name, entry in value.items() for below in mappings(entry, (*path, name)))]
 
 
+BLOCKS = """\
+flow: dumped
+steps:
+  one:
+    prompt: |
+      Write: it
+
+        - like this  # and so
+      {goal}
+
+    makes:
+    - a.md
+    - 'b c.md'
+    # more
+    - "d.md"
+  two:
+    run:
+      - sh
+      - -c
+      - echo 1 > x
+    after: [one]
+    routes:
+    - {when: "SCALE: SMALL", then: [one]}
+"""
+
+
 @pytest.mark.parametrize(
-    "text", [CHAIN, "a: \n  b: c\n", "a: 1\nb:\n  c: x y\n  d: [e, \"f\", 'g']\n\nh: {i: true, j: -2}\n"]
+    "text", [CHAIN, BLOCKS, "a: \n  b: c\n", "a: 1\nb:\n  c: x y\n  d: [e, \"f\", 'g']\n\nh: {i: true, j: -2}\n"]
 )
 def test_a_plain_file_is_read_without_the_library(text):
     assert agree(text)
+
+
+@pytest.mark.parametrize("ends", ["\n", "", "\n\n", "\n  \n", "\n       \n", "\nb: c\n", "\n # d\nb: c\n"])
+def test_a_block_text_ends_as_the_library_says(ends):
+    agree(f"a: |\n  b\n\n   c{ends}")
+    agree(f"x:\n  a: |\n      b{ends}")
 
 
 def test_the_packaged_flows_are_read_the_same_by_both():
@@ -170,7 +229,7 @@ def test_any_mixture_of_pieces_is_read_the_same_or_left_to_the_library():
 
 def test_any_changed_flow_is_read_the_same_or_left_to_the_library():
     dice = random.Random(11)
-    known = [CHAIN, *(path.read_text() for path in FLOWS if len(path.read_text()) < 3000)]
+    known = [CHAIN, BLOCKS, BLOCKS, *(path.read_text() for path in FLOWS if len(path.read_text()) < 3000)]
     read = 0
     for _ in range(1500):
         signs = list(dice.choice(known))
