@@ -40,6 +40,7 @@ class Book:
     sessions: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     calls: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     spent: dict[str, Spent] = field(default_factory=dict)
+    once: dict[str, set[str]] = field(default_factory=dict)  # of each phase the keys that it was ever done with
     limited: bool = False
     tries: dict[str, int] = field(default_factory=dict)
     logged: dict[str, int] = field(default_factory=dict)
@@ -139,7 +140,11 @@ def reviewed(book: Book, entry: Mapping[str, Any]) -> None:
 
 def _finished(book: Book, name: str, entry: Mapping[str, Any], alone: bool) -> None:
     values = entry.get("record")
-    if not isinstance(values, dict) or not (alone or entry.get("loose")):
+    if not isinstance(values, dict):
+        return
+    if entry.get("phase"):
+        book.once.setdefault(name, set()).add(values.get("key", ""))
+    if not alone and not entry.get("loose"):
         return
     held = book.steps.get(name)
     if held is None or held.at < values.get("at", ""):

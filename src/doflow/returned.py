@@ -106,9 +106,10 @@ def write(job: Job, world: World, made: Mapping[str, str], outcome: Outcome, att
 
 
 def _done(job: Job, world: World) -> bool:
-    """Was it done before, as it is now, or is it being mended since?"""
+    """Was it done before, as it is now (also if that was taken back out of the history), or is it being mended since?"""
     record, entry = world.book.steps.get(job.name), world.book.returned.get(job.name, {})
-    return bool(entry.get("anew")) or (record is not None and record.key == job.key.key)
+    known = {*world.book.once.get(job.name, ()), *([record.key] if record else [])}
+    return bool(entry.get("anew")) or job.key.key in known
 
 
 def _tasks(job: Job, world: World) -> str:

@@ -739,3 +739,26 @@ def test_code_that_is_made_anew_is_tested_anew_also_behind_another_step(project,
     assert (project.doit("work").returncode, times(project)) == (0, 2)
     shutil.rmtree(project.root / ".doflow")
     assert (project.doit("work").returncode, times(project)) == (0, 2)
+
+
+@pytest.mark.always
+@pytest.mark.parametrize("how", ["reset", "revert"])
+def test_code_that_was_taken_back_out_of_the_history_is_tested_anew_when_it_is_made_anew(project, how):
+    project.flow("work", TESTED.replace("{outside}", str(project.outside)))
+    project.commit("A flow")
+    assert project.doit("work").returncode == 0
+    assert project.subjects()[-2:] == ["Phase 2: House", "Record look, test"]
+    if how == "reset":
+        project.git("reset", "-q", "--hard", "HEAD~2")
+    else:
+        project.git("revert", "--no-edit", "HEAD")
+        project.git("revert", "--no-edit", "HEAD~2")
+    project.forget_calls()
+    assert re.search(r"runs +test", project.doflow("plan").stdout)
+
+    done = project.doit("work")
+
+    assert (done.returncode, project.calls(), times(project)) == (0, ["implement:2"], 2), done.stdout + done.stderr
+    assert (project.doit("work").returncode, times(project)) == (0, 2)
+    shutil.rmtree(project.root / ".doflow")
+    assert (project.doit("work").returncode, project.calls(), times(project)) == (0, ["implement:2"], 2)
