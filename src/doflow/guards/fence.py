@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from doflow import files, snapshot
-from doflow.guards import earlier, ends, leaks, listed
+from doflow.guards import earlier, ends, hearers, leaks, listed
 from doflow.guards.control import Control
 from doflow.guards.scope import Scope
 from doflow.guards.terrain import Terrain
@@ -58,8 +58,8 @@ class Fence:
             if not self._work:
                 self._terrain.prune()
             self._keep_work(job)
-            self._tainted, self._seen = {}, {}
-            self._kept, self._own, self._began = {}, set(), {}
+            self._tainted, self._seen, self._kept, self._own, self._began = {}, {}, {}, set(), {}
+            self._disk.heard = hearers.within(str(self._world.root))
             self._disk.write(self._base)
             self._around = self._outside()
             self._control.begin()
@@ -315,8 +315,10 @@ class Fence:
         self._work = wip.wip(self._world.git, name, self._terrain.clean())
 
     def _ours(self, path: str) -> bool:
-        """The lock as we wrote it, when a job beside this one was done; the file of a pipeline likewise."""
+        """The lock as we wrote it, when a job beside this one was done; the file of a pipeline likewise; our own words."""
         world = self._world
+        if path in self._disk.heard:
+            return not any(scope.protects(path) for scope in self._scopes)
         if path in world.own:
             return world.digest(path) == world.own[path]
         return path == self._lock and world.digest(path) == world.lock_digest != ""
@@ -326,9 +328,9 @@ class Fence:
         return f"{self._world.run.dir}/{LOCK}"
 
     def _done(self, path: str, whole: frozenset[str]) -> bool:
-        """Made by a job that had returned, or the lock as it is committed."""
+        """Made by a job that had returned, or the lock as it is committed, or what the killed process itself had said."""
         if path != self._lock:
-            return path in whole
+            return path in whole or path in self._disk.heard
         from doflow.repo import history
 
         data = history.show(self._world.git, "HEAD", f"{self._world.prefix}{path}") if self._world.head.commit else None
@@ -344,7 +346,5 @@ class Fence:
             return
         assert self._base is not None
         keep = self.quarantine.about(why, self._world.run.name, job.name if job else "")
-        snapshot.restore(
-            str(self._world.root), self._base, changes, self._terrain.store, self._blob, keep,
-        )  # fmt: skip
+        snapshot.restore(str(self._world.root), self._base, changes, self._terrain.store, self._blob, keep)
         files.syncfs(os.fspath(self._world.root))

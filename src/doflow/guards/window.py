@@ -16,6 +16,7 @@ class Window:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.heard: frozenset[str] = frozenset()  # what doflow's own words went to, then
         self._whole: Snapshot | None = None
         self._name = ""
 
@@ -28,7 +29,7 @@ class Window:
             self._put(f"{self.path}.base", whole)
         old = self._whole
         rows = [_row(path, item) for path, item in now.items.items() if old.items.get(path) is not item]
-        told = {"name": self._name, "taken": now.taken, "items": rows}
+        told: dict[str, Any] = {"name": self._name, "taken": now.taken, "items": rows, "heard": sorted(self.heard)}
         told |= {"gone": sorted(old.items.keys() - now.items.keys())}
         told |= {"more": sorted(now.folders - old.folders), "less": sorted(old.folders - now.folders)}
         self._put(self.path, told)
@@ -45,6 +46,7 @@ class Window:
             items |= {row[0]: contents.item(row) for row in told["items"]}
             for path in told["gone"]:
                 items.pop(path, None)
+            self.heard = frozenset(told.get("heard", ()))
             folders = (frozenset(whole["folders"]) | frozenset(told["more"])) - frozenset(told["less"])
             return Snapshot(int(told["taken"]), items, folders)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
