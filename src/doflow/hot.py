@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-FORMAT = 3
+FORMAT = 4
 _QUIET_NS = 25_000_000  # coarser than any file system clock tick: a later write cannot look like an earlier one
 
 Entry = tuple[str, int, int, int, int]
@@ -42,8 +42,8 @@ def holds(root: str, flow: str, goal: str | None, run: str, environ: dict[str, s
         return None
     if not isinstance(stamp, dict) or stamp.get("format") != FORMAT:
         return None
-    if stamp["self"] != myself() or stamp["environ"] != overrides(environ):
-        return None
+    if stamp["root"] != root or stamp["self"] != myself() or stamp["environ"] != overrides(environ):
+        return None  # a project that was copied or moved looks for itself
     if (goal is not None and goal != stamp["goal"]) or (run and run != stamp["run"]):
         return None
     if goal is None and not run and not stamp["usual"]:
@@ -91,6 +91,7 @@ def write(
     stamp = {
         **values,
         "format": FORMAT,
+        "root": root,
         "self": myself(),
         "environ": overrides(environ),
         "files": files,

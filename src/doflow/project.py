@@ -132,7 +132,7 @@ def keep(project: Project, environ: Mapping[str, str]) -> None:
     signs = [(name, _sign(name)) for name in project.sources]
     index = {name: values[name] for name in ("about", "params", "broken")}
     stored = {
-        **index, "sources": list(project.sources), "signs": signs, "for": _for(environ), "cached": True,
+        **index, "sources": list(project.sources), "signs": signs, "for": _for(project.root, environ), "cached": True,
         "packed": project.packed(),
     }  # fmt: skip
     folder = project.root / STATE
@@ -172,7 +172,7 @@ def _cached(root: Path, environ: Mapping[str, str]) -> dict[str, Any] | None:
     try:
         with open(root / STATE / _CACHE, "rb") as stream:
             values = marshal.load(stream)
-        if values["for"] != _for(environ):
+        if values["for"] != _for(root, environ):
             return None
         if any(_sign(name) != sign for name, sign in values["signs"]):
             return None
@@ -240,6 +240,6 @@ def _sign(name: str) -> tuple[int, int, int, int] | None:
     return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
-def _for(environ: Mapping[str, str]) -> list[Any]:
-    """Who wrote the cache, and under which overrides: another doflow reads the flows itself."""
-    return [VERSION, *hot.myself(), hot.overrides(dict(environ))]
+def _for(root: Path, environ: Mapping[str, str]) -> list[Any]:
+    """Who wrote the cache, where, and under which overrides: another doflow, or a copy of the project, reads the flows itself."""
+    return [str(root), VERSION, *hot.myself(), hot.overrides(dict(environ))]

@@ -762,3 +762,25 @@ def test_code_that_was_taken_back_out_of_the_history_is_tested_anew_when_it_is_m
     assert (project.doit("work").returncode, times(project)) == (0, 2)
     shutil.rmtree(project.root / ".doflow")
     assert (project.doit("work").returncode, project.calls(), times(project)) == (0, ["implement:2"], 2)
+
+
+@pytest.mark.always
+def test_a_copy_of_a_project_looks_at_its_own_files_and_not_at_those_of_the_original(project, tmp_path):
+    project.flow("work", WORK)
+    project.commit("A flow")
+    assert project.doit("work").returncode == 0
+    assert project.doit("work").returncode == 0
+    copy = tmp_path / "copy"
+    shutil.copytree(project.root, copy, symlinks=True)
+    project.forget_calls()
+    (path,) = copy.glob("specs/*/tasks.md")
+    path.write_text(path.read_text().replace("Build the house", "Build a castle"))
+
+    for program in (project.doit, project.doflow):
+        words = ("work",) if program == project.doit else ("run", "work")
+        assert program(*words, cwd=copy).returncode == 0
+        assert project.calls() == ["implement:2"]
+    flow = copy / "flows" / "work.yaml"
+    flow.write_text(flow.read_text() + "bogus: 1\n")
+    assert (project.doit("work", cwd=copy).returncode, project.doit("work").returncode) == (1, 0)
+    assert project.calls() == ["implement:2"]
