@@ -73,7 +73,7 @@ def test_what_claude_told_before_it_was_killed_is_counted(project: Project) -> N
         assert eventually(lambda: len(model.heard) >= 2, 60)
         time.sleep(1)
         started.kill()
-        started.communicate(timeout=30)
+        started.communicate(timeout=60)
         stopped = project.doit("notes", timeout=120)
 
     assert stopped.returncode == 1

@@ -49,7 +49,7 @@ def cut(project: Project, *words: str) -> None:
     run = project.start("doit", "make", *words)
     assert eventually((project.outside / "ready").exists)
     run.send_signal(signal.SIGKILL)
-    run.wait(20)
+    run.wait(60)
     assert none_left(project.home) == {}
 
 
@@ -180,7 +180,7 @@ def test_looking_while_a_run_works_says_so_and_nothing_of_a_kill(made):
         assert not any("put aside" in text for text in looks(made).values())
     finally:
         run.send_signal(signal.SIGINT)
-        run.wait(20)
+        run.wait(60)
 
 
 def test_a_run_that_died_soon_counts_every_step_that_it_had_done(project: Project) -> None:

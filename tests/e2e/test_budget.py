@@ -249,7 +249,7 @@ def test_a_call_that_was_killed_with_doflow_stops_the_next_one(work):
     running = work.start("doit", "work", "--goal=x")
     assert eventually(lambda: work.calls() == ["one"])
     running.kill()
-    running.communicate(timeout=20)
+    running.communicate(timeout=60)
     work.agent(TELLS + "uses(100, 10, 0, 0.30); work()")
 
     done = work.doit("work")

@@ -84,7 +84,7 @@ def at_terminal(project: Project, typed: str, *words: str) -> tuple[int, str]:
     except OSError:
         pass  # the terminal closes when the program ends
     os.close(ours)
-    return done.wait(30), said.decode()
+    return done.wait(60), said.decode()
 
 
 def test_the_way_from_questions_over_a_gate_to_the_end(asking):
@@ -581,7 +581,7 @@ def test_nobody_decides_while_an_agent_works(asking):
         assert asking.tree() == before
     finally:
         run.terminate()
-        run.communicate(timeout=30)
+        run.communicate(timeout=60)
 
 
 def test_a_decision_belongs_to_the_runs_own_branch(gated):

@@ -132,7 +132,7 @@ def test_a_reader_that_goes_away_is_no_news(done: Project):
         started = done.start("doflow", "show", "tiny", "--format", "svg")
         assert started.stdout is not None
         started.stdout.close()
-        assert started.wait(30) in (0, 1)
+        assert started.wait(60) in (0, 1)
         assert started.stderr is not None
         assert started.stderr.read() == ""
 
@@ -316,7 +316,7 @@ def test_status_works_while_a_run_holds_the_lock_and_says_who_does(project: Proj
         assert f"working now: pid {started.pid}" in project.doflow("status", "1").stdout
     finally:
         started.kill()
-        started.communicate(timeout=30)
+        started.communicate(timeout=60)
 
 
 def test_a_killed_run_is_told_as_dead_with_the_command_that_goes_on(project: Project):
@@ -324,7 +324,7 @@ def test_a_killed_run_is_told_as_dead_with_the_command_that_goes_on(project: Pro
     started = project.start("doit", "tiny", "--goal=x")
     assert eventually(lambda: project.calls() == ["specify", "plan"])
     started.kill()
-    started.communicate(timeout=30)
+    started.communicate(timeout=60)
     assert eventually(lambda: looked(project, "status")["holder"] is None)
 
     row = looked(project, "status")["runs"][0]
@@ -909,12 +909,12 @@ def test_an_interrupted_follow_ends_with_130(project: Project):
         assert following.stdout is not None
         assert following.stdout.readline() == "first\n"
         following.send_signal(signal.SIGINT)
-        assert following.wait(30) == 130
+        assert following.wait(60) == 130
         assert following.stderr is not None
         assert following.stderr.read() == ""
     finally:
         started.kill()
-        started.communicate(timeout=30)
+        started.communicate(timeout=60)
 
 
 # init

@@ -107,7 +107,7 @@ def test_what_a_call_told_before_doflow_was_killed_is_counted_at_the_next_start(
     log = work.root / ".doflow/runs/001-x/logs/plan.1.err.log"
     assert eventually(lambda: log.exists() and "USAGE" in log.read_text())
     begun.send_signal(signal.SIGKILL)
-    begun.communicate(timeout=20)
+    begun.communicate(timeout=60)
 
     assert work.doit("work", "--goal=x").returncode == 0
 
@@ -121,7 +121,7 @@ def test_an_interrupted_call_is_counted(work):
     log = work.root / ".doflow/runs/001-x/logs/plan.1.err.log"
     assert eventually(lambda: log.exists() and "USAGE" in log.read_text())
     begun.send_signal(signal.SIGINT)
-    begun.communicate(timeout=20)
+    begun.communicate(timeout=60)
 
     assert begun.returncode == 130
     assert [(call["status"], call["usd"]) for call in costs(work)["calls"]] == [("cancelled", 0.75)]

@@ -62,7 +62,7 @@ def test_an_interrupt_is_130_and_paused(work, door):
     running = work.start(*DOORS[door])
     assert eventually(work.calls)
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=20)
+    running.communicate(timeout=60)
 
     assert running.returncode == 130
     assert (work.state()["status"], work.state()["pauseReason"]) == ("paused", "interrupted")
@@ -77,7 +77,7 @@ def test_a_terminate_signal_is_an_interrupt_too(work):
     running = work.start("doit", "work")
     assert eventually(work.calls)
     running.send_signal(signal.SIGTERM)
-    running.communicate(timeout=20)
+    running.communicate(timeout=60)
 
     assert (running.returncode, work.state()["pauseReason"]) == (130, "interrupted")
 

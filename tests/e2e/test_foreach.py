@@ -190,7 +190,7 @@ def test_killed_after_the_last_item_the_step_is_done_all_the_same(project):
     running = work.start("doit", "work", "--goal=x")
     assert eventually(lambda: "sum" in work.calls())
     running.kill()
-    running.communicate(timeout=20)
+    running.communicate(timeout=60)
     path = work.root / ".doflow" / "runs" / "001-x" / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     mark = '"step":"part:gamma"'

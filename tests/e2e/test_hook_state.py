@@ -297,7 +297,7 @@ def test_a_question_that_never_ends_is_given_up_before_the_agent_gives_us_up(tmp
         env=asking.env, cwd=asking.root,
     )  # fmt: skip
     try:
-        assert waiting.wait(20) == 0
+        assert waiting.wait(60) == 0
         assert b"TooLate" in waiting.stderr.read()
     finally:
         waiting.kill()

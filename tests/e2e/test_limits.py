@@ -51,7 +51,7 @@ def test_a_run_that_may_wait_waits_visibly_and_goes_on_by_itself(work):
     started = work.start("doit", "work", "--goal=x")
     assert eventually(lambda: state_of(work) == "rate-limited")
     resumes = work.state()["resumeAt"]
-    out, _ = started.communicate(timeout=30)
+    out, _ = started.communicate(timeout=60)
 
     assert (started.returncode, work.calls(), state_of(work)) == (0, ["one", "two", "two"], "completed"), out
     assert time.monotonic() - begun > 2.0
@@ -70,7 +70,7 @@ def test_interrupted_while_it_waits_it_ends_with_130_and_goes_on_later(work):
     assert eventually(lambda: state_of(work) == "rate-limited")
 
     started.send_signal(signal.SIGINT)
-    started.communicate(timeout=20)
+    started.communicate(timeout=60)
 
     assert (started.returncode, state_of(work), work.state()["pauseReason"]) == (130, "paused", "interrupted")
     assert work.doit("work").returncode == 0
@@ -85,7 +85,7 @@ def test_killed_while_it_waits_it_goes_on_where_it_was(work):
     assert eventually(lambda: state_of(work) == "rate-limited")
 
     started.kill()
-    started.communicate(timeout=20)
+    started.communicate(timeout=60)
 
     assert "rate-limited" in work.doflow("status").stdout
     assert work.doit("work").returncode == 0

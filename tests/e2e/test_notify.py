@@ -114,7 +114,7 @@ def test_who_interrupts_needs_not_be_told(project, told):
     assert eventually(project.calls)
 
     started.send_signal(signal.SIGINT)
-    started.communicate(timeout=30)
+    started.communicate(timeout=60)
 
     assert (started.returncode, told()) == (130, [])
 

@@ -107,7 +107,7 @@ def test_a_run_that_is_in_the_way_is_told_with_its_hint_as_a_key(project: Projec
         told = _told(project.doflow("run", "small", "--goal=y", "--json").stderr)
     finally:
         running.terminate()
-        running.communicate(timeout=20)
+        running.communicate(timeout=60)
     assert str(running.pid) in told["message"] + told["hint"]
 
 

@@ -445,7 +445,7 @@ def test_killed_with_its_whole_group_in_the_middle_of_a_call_only_that_call_is_m
     heard = {"persona": lambda: "review_answer" in told(work), "fixer": lambda: half(work)}[who]
     assert eventually(heard), told(work)
     os.killpg(running.pid, signal.SIGKILL)
-    running.wait(20)
+    running.wait(60)
 
     calls = work.calls()
     work.agent(script("CRITICAL bad."))

@@ -61,7 +61,7 @@ def waiting(project: Project, *words: str, cwd: object = None) -> subprocess.Pop
         usual()
     """)
     running = project.start("doit", *words, cwd=cwd)
-    assert eventually(project.calls), running.communicate(timeout=10)
+    assert eventually(project.calls), running.communicate(timeout=60)
     return running
 
 
@@ -384,7 +384,7 @@ def test_a_second_run_at_once_in_another_project_of_the_work_tree_is_refused(two
 def test_a_killed_run_frees_its_lock(two):
     running = waiting(two, "two", "--goal=First")
     running.send_signal(signal.SIGKILL)
-    running.communicate(timeout=10)
+    running.communicate(timeout=60)
     two.agent("usual()")
     two.forget_calls()
 

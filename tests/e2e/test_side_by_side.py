@@ -101,7 +101,7 @@ def test_what_a_killed_agent_wrote_over_the_work_of_a_step_beside_it_is_put_back
         time.sleep(0.02)
 
     os.kill(run.pid, signal.SIGKILL)
-    run.communicate(timeout=20)
+    run.communicate(timeout=60)
     project.agent("usual()")
     done = project.doit("work", timeout=90)
 

@@ -40,7 +40,7 @@ def peak(project: Project, *args: str) -> tuple[int, int, str]:
         except (OSError, ValueError, TypeError):
             pass
         time.sleep(0.01)
-    out, err = doit.communicate(timeout=10)
+    out, err = doit.communicate(timeout=60)
     return doit.returncode, most, out + err
 
 

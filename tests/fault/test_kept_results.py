@@ -71,7 +71,7 @@ def touch(project: Project, *names: str) -> None:
 
 def stopped(project: Project, number: int, running: Started) -> str:
     running.send_signal(number)
-    out, err = running.communicate(timeout=30)
+    out, err = running.communicate(timeout=60)
     assert none_left(project.home) == {}
     (project.outside / "wait").unlink(missing_ok=True)
     return out + err

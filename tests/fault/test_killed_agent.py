@@ -95,7 +95,7 @@ def test_a_forged_lock_of_a_killed_run_is_not_believed(project):
     run = project.start("doit", "work", "--goal=x")
     assert eventually((project.outside / "ready").exists)
     run.send_signal(signal.SIGKILL)
-    run.wait(20)
+    run.wait(60)
     assert none_left(project.home) == {}
 
     done = project.doit("work")
@@ -133,7 +133,7 @@ def test_an_agent_that_outlives_doflow_and_its_nanny_is_killed_before_another_on
     os.kill(run.pid, signal.SIGSTOP)  # so that neither sees the other die
     for other in alive(project.home).keys() - {agent}:
         os.kill(other, signal.SIGKILL)
-    run.wait(20)
+    run.wait(60)
     assert list(alive(project.home)) == [agent]
 
     done = project.doit("work")
@@ -173,7 +173,7 @@ def test_what_was_done_beside_a_killed_step_stays_done(project):
     run = project.start("doit", "-n", "2", "pages", "--goal=x")
     assert eventually(lambda: sum(entry["event"] == "step_complete" for entry in told(project)) >= 3)
     run.send_signal(signal.SIGKILL)
-    run.wait(20)
+    run.wait(60)
     assert none_left(project.home) == {}
     (project.outside / "go").touch()
 

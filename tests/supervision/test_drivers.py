@@ -25,7 +25,7 @@ def made(site: Any) -> Site:
 def test_a_run_is_refused_while_a_guardian_or_only_its_runner_works_on_the_file(site: Any) -> None:
     here = made(site)
     guardian = here.launch("run", "p.dot", "--check", "0.3")
-    assert eventually(lambda: here.panes() == ["impl"], 20)
+    assert eventually(lambda: here.panes() == ["impl"])
     before = here.read("p.dot")
 
     refused = here.doit("p")
@@ -53,7 +53,7 @@ def test_a_run_is_refused_while_a_guardian_or_only_its_runner_works_on_the_file(
 def test_a_guardian_is_refused_while_a_run_works_on_the_file(site: Any) -> None:
     here = made(site)
     run = here.start("doit", "p")
-    assert eventually(lambda: here.panes() == ["impl"], 20)
+    assert eventually(lambda: here.panes() == ["impl"])
     before = here.read("p.dot")
 
     for verb in ("run", "launch"):
@@ -64,7 +64,7 @@ def test_a_guardian_is_refused_while_a_run_works_on_the_file(site: Any) -> None:
     assert (here.read("p.dot"), here.diary("p"), here.servers(), here.panes()) == (before, [], [], ["impl"])
 
     (here.root / "go").touch()
-    out, err = run.communicate(timeout=30)
+    out, err = run.communicate(timeout=60)
     assert run.returncode == 0, (out, err)
     assert here.doflow("guardian", "run", "p.dot", "--no-wait").returncode == 0, "the lock went with the run"
 
@@ -73,7 +73,7 @@ def test_a_guardian_is_refused_while_a_run_works_on_the_file(site: Any) -> None:
 def test_a_second_guardian_is_told_who_is_the_first_and_how_to_stop_it(site: Any) -> None:
     here = made(site)
     first = here.launch("run", "p.dot")
-    assert eventually(lambda: here.panes() == ["impl"], 20)
+    assert eventually(lambda: here.panes() == ["impl"])
 
     second = here.doflow("guardian", "run", "p.dot")
 
@@ -81,4 +81,4 @@ def test_a_second_guardian_is_told_who_is_the_first_and_how_to_stop_it(site: Any
     assert f"a guardian works on p already (pid {first.pid})" in second.stderr
     assert "doflow guardian stop p.dot" in second.stderr
     (here.root / "go").touch()
-    assert first.wait(timeout=30) == 0
+    assert first.wait(timeout=60) == 0

@@ -19,7 +19,7 @@ from doflow.signals.store import Store
 pytestmark = needs_tmux
 
 
-def wait(here: Site, kind: str, seconds: float = 20) -> dict[str, Any]:
+def wait(here: Site, kind: str, seconds: float = 60) -> dict[str, Any]:
     """The next signal of this kind to the guardian, left where it is."""
     answer = here.tool("wait-for-signal", "--pipeline", "p", "--type", kind, "--timeout", str(seconds), "--peek")
     assert answer["status"] == "ok", (answer, here.diary("p"), runner_log(here))

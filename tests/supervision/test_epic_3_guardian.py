@@ -26,7 +26,7 @@ LEARNS = (
 )
 
 
-def run(here: Site, *words: str, timeout: float = 60) -> tuple[int, str]:
+def run(here: Site, *words: str, timeout: float = 120) -> tuple[int, str]:
     done = here.doflow("guardian", "run", *words, timeout=timeout)
     return done.returncode, done.stdout + done.stderr
 
@@ -58,7 +58,7 @@ def test_ac_1_only_the_nodes_that_are_ready_are_begun(site: Any) -> None:
     assert here.statuses("p")["d"] == "pending"
     for name in "bcd":
         (here.root / f"go-{name}").touch()
-    guardian.communicate(timeout=40)
+    guardian.communicate(timeout=60)
 
     assert guardian.returncode == 0
     assert here.panes()[-1] == "d"
@@ -228,7 +228,7 @@ def test_ac_6_a_checkpoint_is_written_after_each_transition(site: Any) -> None:
     assert eventually(lambda: saved().get("a") == "active")
     assert saved() == here.statuses("p")
     (here.root / "go").touch()
-    guardian.communicate(timeout=20)
+    guardian.communicate(timeout=60)
 
     assert saved() == here.statuses("p") == dict.fromkeys(("start", "a", "finish"), "validated")
 
@@ -427,7 +427,7 @@ def test_a_stuck_orchestrator_is_nudged_first_and_replaced_then(site: Any) -> No
     )
     here.pipeline("p", here.node("a", stuck="1s", validate="true"))
 
-    code, said = run(here, "p.dot", timeout=60)
+    code, said = run(here, "p.dot", timeout=120)
 
     assert code == 0, said
     assert here.panes() == ["a 1", "a 2"]

@@ -19,7 +19,7 @@ WORK = 'echo "$DOFLOW_PIPELINE $DOFLOW_NODE $DOFLOW_ATTEMPT" >> "$calls"; echo h
 WAITS = 'echo "$DOFLOW_NODE" >> "$calls"; while [ ! -e go ]; do sleep 0.05; done; echo done'
 
 
-def end(process: subprocess.Popen[str], seconds: float = 60) -> tuple[int, str]:
+def end(process: subprocess.Popen[str], seconds: float = 120) -> tuple[int, str]:
     out, err = process.communicate(timeout=seconds)
     return process.returncode, out + err
 

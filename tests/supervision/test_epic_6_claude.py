@@ -170,6 +170,6 @@ def test_a_direct_write_where_only_workers_may_is_a_violation_by_hook(scripted: 
     found = next(one for one in here.said("p") if one["signal_type"] == "VIOLATION")
     assert found["payload"]["violation_type"] == "direct_edit"
     assert found["payload"]["evidence"].startswith("Write(")
-    assert eventually(lambda: "GUIDANCE" in here.kinds("p"), 30)
+    assert eventually(lambda: "GUIDANCE" in here.kinds("p"))
     terminal.kill()
     terminal.communicate()

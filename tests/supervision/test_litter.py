@@ -49,7 +49,7 @@ def test_nothing_stays_in_the_temporary_folder_nor_a_socket_after_a_pipeline(sit
 def test_the_socket_of_a_killed_server_goes_with_the_pipeline(site: Any, tmp_path: Path) -> None:
     here, temporary = made(site, tmp_path)
     guardian = here.launch("run", "p.dot", "--check", "0.3")
-    assert eventually(lambda: here.panes() and here.servers(), 20)
+    assert eventually(lambda: here.panes() and here.servers())
     (name,) = here.servers()
     os.kill(int(here.tmux(name, "display-message", "-p", "#{pid}")), signal.SIGKILL)
 

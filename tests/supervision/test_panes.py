@@ -168,7 +168,7 @@ def read(folder: Path, name: str) -> dict[str, Any]:
 def test_the_launcher_tells_of_start_and_end_and_forgets_the_environment(tmp_path: Path) -> None:
     launcher = launch(tmp_path / "s", 'echo "$DOFLOW_SEAT" > seen.txt; exit 7')
 
-    assert launcher.wait(timeout=20) == 7
+    assert launcher.wait(timeout=60) == 7
     assert read(tmp_path / "s", "exit.json")["code"] == 7
     assert read(tmp_path / "s", "started.json")["pid"] == launcher.pid
     assert not (tmp_path / "s" / "spec.json").exists(), "it held the environment"
@@ -178,7 +178,7 @@ def test_the_launcher_tells_of_start_and_end_and_forgets_the_environment(tmp_pat
 def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     launcher = launch(tmp_path / "s", "setsid sleep 600 & echo $! > pid; sleep 0.2")
 
-    assert launcher.wait(timeout=20) == 0
+    assert launcher.wait(timeout=60) == 0
     assert not _lives(int((tmp_path / "s" / "pid").read_text()))
 
 
@@ -188,7 +188,7 @@ def test_a_closed_pane_ends_the_whole_tree_and_is_no_exit_code(number: int, tmp_
     assert eventually(lambda: (tmp_path / "s" / "pid").exists() and (tmp_path / "s" / "pid").read_text().strip())
     launcher.send_signal(number)
 
-    launcher.wait(timeout=20)
+    launcher.wait(timeout=60)
 
     assert read(tmp_path / "s", "exit.json")["signal"] == number
     found = seat.Seat(tmux.Tmux("none"), "s", str(tmp_path / "s"))
@@ -204,7 +204,7 @@ def test_a_program_on_a_leash_ends_when_nobody_holds_it(tmp_path: Path) -> None:
         time.sleep(0.7)
         assert launcher.poll() is None
 
-    launcher.wait(timeout=20)
+    launcher.wait(timeout=60)
     assert read(tmp_path / "s", "exit.json")["signal"] == signal.SIGTERM
 
 

@@ -102,7 +102,7 @@ def test_a_killed_doflow_leaves_no_agent_in_a_pane_and_the_next_run_goes_on(site
     go = here.outside / "go"
     here.script(f'echo "$$" >> "$calls"; while [ ! -e {go} ]; do sleep 0.1; done; {WRITES}')
     run = here.start("doit", "notes", "--goal=Ada")
-    assert eventually(lambda: here.panes(), 30)
+    assert eventually(lambda: here.panes())
     run.send_signal(signal.SIGKILL)
     run.communicate()
 
@@ -117,10 +117,10 @@ def test_a_killed_doflow_leaves_no_agent_in_a_pane_and_the_next_run_goes_on(site
 def test_an_interrupt_ends_the_pane(site: Any) -> None:
     here = tmux_site(site, 'echo up >> "$calls"; sleep 600')
     run = here.start("doit", "notes", "--goal=Ada")
-    assert eventually(lambda: here.panes(), 30)
+    assert eventually(lambda: here.panes())
 
     run.send_signal(signal.SIGINT)
-    run.communicate(timeout=30)
+    run.communicate(timeout=60)
 
     assert run.returncode == 130
     assert eventually(lambda: left_over(here.root / ".doflow" / "runs") == [])
@@ -153,10 +153,10 @@ def test_without_a_judge_the_person_is_told_where_to_answer(site: Any) -> None:
         attach[:] = [e["message"] for e in here.events() if "asks: Which colour?" in e.get("message", "")]
         return bool(attach)
 
-    assert eventually(lambda: here.runs() and told(), 30)
+    assert eventually(lambda: here.runs() and told())
     words = attach[0].partition("Answer it there: ")[2].split()
     here.tmux(words[2], "send-keys", "-t", words[-1], "green", "Enter")
-    out, err = run.communicate(timeout=40)
+    out, err = run.communicate(timeout=60)
 
     assert run.returncode == 0, (out, err)
     assert (here.run_dir() / "note.md").read_text() == "green\n"

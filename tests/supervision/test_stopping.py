@@ -19,7 +19,7 @@ def test_a_stopped_pipeline_leaves_nothing_running_and_goes_on_without_a_retry_u
     here.pipeline("p", here.node("a", validate="true"), here.node("b", validate="true", max_retries="0"))
     (here.root / "go-a").touch()
     terminal = here.launch("launch", "p.dot")
-    assert eventually(lambda: here.panes() == ["a 1", "b 1"], 30)
+    assert eventually(lambda: here.panes() == ["a 1", "b 1"])
     guardian, runner = here.holder("p", "guardian.lock"), here.holder("p", "nodes", "b", "runner.lock")
 
     stopped = here.doflow("guardian", "stop", "p.dot")
@@ -28,7 +28,7 @@ def test_a_stopped_pipeline_leaves_nothing_running_and_goes_on_without_a_retry_u
     for words in (f"guardian (pid {guardian})", f"runner of b (pid {runner})", "session orch-b"):
         assert f"ended: {words}" in stopped.stdout
     assert "go on: doflow guardian launch p.dot" in stopped.stdout
-    out, _ = terminal.communicate(timeout=20)
+    out, _ = terminal.communicate(timeout=60)
     assert terminal.returncode == 2, "it does not start again what a person has stopped"
     assert "p: stopped; go on: doflow guardian launch p.dot" in out
     assert eventually(lambda: left_over(here.root / ".doflow" / "guardian") == [])
@@ -36,7 +36,7 @@ def test_a_stopped_pipeline_leaves_nothing_running_and_goes_on_without_a_retry_u
 
     (here.root / "go-b").touch()
     again = here.launch("launch", "p.dot")
-    out, err = again.communicate(timeout=40)
+    out, err = again.communicate(timeout=60)
 
     assert again.returncode == 0, (out, err, here.diary("p"))
     assert here.panes() == ["a 1", "b 1", "b 2"], "b had no retry left, and needed none"
@@ -57,7 +57,7 @@ def test_launch_shows_what_moves_and_how_to_watch(site: Any) -> None:
     (here.root / "go-a").touch()
     here.pipeline("p", here.node("a", validate="true"))
 
-    out, _ = (terminal := here.launch("launch", "p.dot")).communicate(timeout=40)
+    out, _ = (terminal := here.launch("launch", "p.dot")).communicate(timeout=60)
 
     assert terminal.returncode == 0
     (socket,) = {one["attach"].split()[2] for one in here.diary("p") if one["event"] == "orchestrator_spawned"}

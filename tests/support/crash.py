@@ -194,12 +194,12 @@ def killed_at_work(project: Any, script: str) -> None:
     run = project.start("doit", "work", "--goal=x")
     assert eventually((project.outside / "ready").exists)
     run.send_signal(signal.SIGKILL)
-    run.wait(20)
+    run.wait(60)
     assert none_left(project.home) == {}
 
 
-def none_left(home: os.PathLike[str], seconds: float = 10.0) -> dict[int, str]:
-    """What is still alive after a while: {} as soon as nothing is."""
+def none_left(home: os.PathLike[str], seconds: float = 30.0) -> dict[int, str]:
+    """What is still alive after a while, shorter than any agent here sleeps: {} as soon as nothing is."""
     import time
 
     until = time.monotonic() + seconds
@@ -212,7 +212,7 @@ def kill_all(home: os.PathLike[str]) -> None:
     """Kill until nothing is left. A process that is just being started shows no environment, so one look proves nothing."""
     import time
 
-    empty, until = 0, time.monotonic() + 20.0
+    empty, until = 0, time.monotonic() + 60.0
     while empty < 3:
         found = alive(home)
         assert time.monotonic() < until, found

@@ -167,17 +167,17 @@ class Project:
         return done.stdout
 
     def doit(
-        self, *args: str, env: dict[str, str] | None = None, timeout: float = 60, cwd: Path | None = None
+        self, *args: str, env: dict[str, str] | None = None, timeout: float = 120, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         return self.program("doit", *args, env=env, timeout=timeout, cwd=cwd)
 
     def doflow(
-        self, *args: str, env: dict[str, str] | None = None, timeout: float = 60, cwd: Path | None = None
+        self, *args: str, env: dict[str, str] | None = None, timeout: float = 120, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         return self.program("doflow", *args, env=env, timeout=timeout, cwd=cwd)
 
     def program(
-        self, name: str, *args: str, env: dict[str, str] | None = None, timeout: float = 60, cwd: Path | None = None
+        self, name: str, *args: str, env: dict[str, str] | None = None, timeout: float = 120, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             (str(PROGRAMS / name), *args),
@@ -267,8 +267,8 @@ def clean_environment(home: Path) -> dict[str, str]:
     return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}
 
 
-def eventually(claim: object, seconds: float = 20.0) -> bool:
-    """Waits until the claim, a function, is true."""
+def eventually(claim: object, seconds: float = 60.0) -> bool:
+    """Waits until the claim, a function, is true: long, for a machine that is busy with something else."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if claim():  # type: ignore[operator]

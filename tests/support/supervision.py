@@ -88,7 +88,7 @@ class Site(Project):
         path = self.outside / "panes.log"
         return path.read_text().splitlines() if path.exists() else []
 
-    def tool(self, *words: str, timeout: float = 60) -> dict[str, Any]:
+    def tool(self, *words: str, timeout: float = 120) -> dict[str, Any]:
         """One of the eleven tools, under its own name; its one JSON object."""
         done = self.program(f"doflow-{words[0]}", *words[1:], timeout=timeout)
         assert done.stderr == "", done.stderr
@@ -96,7 +96,7 @@ class Site(Project):
 
     def tmux(self, socket: str, *words: str) -> str:
         command = ("tmux", "-L", socket, *words)
-        return subprocess.run(command, env=self.env, capture_output=True, text=True, check=False, timeout=20).stdout
+        return subprocess.run(command, env=self.env, capture_output=True, text=True, check=False, timeout=60).stdout
 
     def servers(self) -> list[str]:
         found = self.sockets / f"tmux-{os.getuid()}"
@@ -122,7 +122,7 @@ class Site(Project):
                     os.kill(pid, signal.SIGKILL)
         for socket in self.servers():
             self.tmux(socket, "kill-server")
-        eventually(lambda: self._shot() == [], 10)
+        eventually(lambda: self._shot() == [])
         shutil.rmtree(self.sockets, ignore_errors=True)
 
     def _shot(self) -> list[int]:

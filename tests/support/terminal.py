@@ -44,7 +44,7 @@ class Terminal:
     ) -> None:
         self._child.close(force=True)
 
-    def until(self, found: str | Callable[[str], bool], seconds: float = 30.0) -> str:
+    def until(self, found: str | Callable[[str], bool], seconds: float = 60.0) -> str:
         """Reads on until the screen shows the words, or the claim about it holds; gives the screen."""
         claim = found if callable(found) else lambda seen: found in seen
         end = time.monotonic() + seconds
@@ -53,7 +53,7 @@ class Terminal:
             assert self._read() or claim(self.screen()), f"ended before {found} was seen:\n{self.text()}"
         return self.screen()
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = 120.0) -> int:
         """Reads to the end; gives the exit code (of a signal: negative)."""
         end = time.monotonic() + seconds
         while self._read():

@@ -439,7 +439,7 @@ def _own() -> dict[str, str]:
     return {"PATH": ENV["PATH"], "PYTHONPATH": source}
 
 
-def _until(claim: object, limit: float = 15.0) -> None:
+def _until(claim: object, limit: float = 60.0) -> None:
     end = time.monotonic() + limit
     while not claim():  # type: ignore[operator]
         assert time.monotonic() < end, "it did not happen in time"
