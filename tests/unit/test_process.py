@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import stat
@@ -167,10 +168,10 @@ def test_silence_is_stopped_after_the_idle_limit(tmp_path: Path) -> None:
 
 
 def test_output_keeps_a_program_alive_until_the_wall_limit(tmp_path: Path) -> None:
-    result = run(tmp_path, shell("while :; do echo x >&2; sleep 0.1; done"), Timeout(0.6, 1.5))
+    result = run(tmp_path, shell("while :; do echo x >&2; sleep 0.1; done"), Timeout(2.5, 3.5))
 
     assert result.stopped == "max"
-    assert 1.5 <= result.elapsed < 10
+    assert 3.5 <= result.elapsed < 30
 
 
 def test_no_limit_is_no_limit(tmp_path: Path) -> None:
@@ -178,16 +179,16 @@ def test_no_limit_is_no_limit(tmp_path: Path) -> None:
 
 
 def test_a_program_that_ignores_term_is_killed_after_the_grace(tmp_path: Path) -> None:
-    result = run(tmp_path, shell("trap '' TERM; while :; do sleep 0.1; done"), Timeout(0, 0.3), grace=0.5)
+    result = run(tmp_path, shell("trap '' TERM; while :; do sleep 0.1; done"), Timeout(0, 2), grace=0.5)
 
     assert (result.stopped, result.code) == ("max", -signal.SIGKILL)
-    assert 0.8 <= result.elapsed < 10
+    assert 2.5 <= result.elapsed < 30
 
 
 def test_a_program_that_tidies_up_on_term_has_the_time_to(tmp_path: Path) -> None:
     script = "trap 'sleep 0.3; echo tidy; exit 7' TERM; while :; do sleep 0.1; done"
 
-    result = run(tmp_path, shell(script), Timeout(0, 0.3))
+    result = run(tmp_path, shell(script), Timeout(0, 2), grace=60)
 
     assert (result.stopped, result.code) == ("max", 7)
     assert (tmp_path / "out").read_text() == "tidy\n"
@@ -203,18 +204,24 @@ def test_a_stopped_program_hears_the_term(tmp_path: Path) -> None:
 def test_ticks_tell_time_and_growth(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("from before")
     ticks: list[tuple[float, int]] = []
-    command = shell("printf 12345; sleep 1.1")
+    command = shell(f"printf 12345; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done")
 
-    process.run(command, str(tmp_path / "out"), str(tmp_path / "err"), LONG, lambda *told: ticks.append(told))
+    def tick(elapsed: float, size: int) -> None:
+        ticks.append((elapsed, size))
+        if [size for _, size in ticks].count(5) == 3:
+            (tmp_path / "go").touch()
 
-    assert 3 <= len(ticks) <= 6
-    assert [size for _, size in ticks[1:]] == [5] * (len(ticks) - 1)
-    assert sorted(ticks) == ticks
+    process.run(command, str(tmp_path / "out"), str(tmp_path / "err"), LONG, tick)
+
+    sizes = [size for _, size in ticks]
+    assert sizes == [0] * sizes.count(0) + [5] * sizes.count(5)
+    assert all(later - sooner >= 0.19 for (sooner, _), (later, _) in itertools.pairwise(ticks)), "five times a second"
 
 
 def test_an_accident_in_the_tick_ends_the_program(tmp_path: Path) -> None:
     def accident(elapsed: float, size: int) -> None:
-        raise KeyboardInterrupt
+        if (tmp_path / "pid").exists() and (tmp_path / "pid").read_text():
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         process.run(
@@ -236,7 +243,7 @@ def test_stop_all_cancels_what_runs_and_what_comes_until_reset(tmp_path: Path) -
         thread.start()
     _until(lambda: all((tmp_path / str(n) / "out").exists() for n in range(3)))
 
-    process.stop_all(2.0)
+    process.stop_all(30.0)
     for thread in threads:
         thread.join(20)
     after = run(tmp_path, shell("exit 5"))
@@ -262,7 +269,7 @@ def test_stop_all_works_in_a_signal_handler_and_the_second_one_is_harder(tmp_pat
         signal.signal(number, action)
 
     assert (result.stopped, result.code) == ("cancelled", -signal.SIGKILL)
-    assert result.elapsed < 15
+    assert result.elapsed < 45
 
 
 def test_close_ends_what_still_runs_in_another_thread(tmp_path: Path) -> None:
@@ -305,7 +312,7 @@ def test_a_nanny_is_used_again_and_one_that_died_meanwhile_is_replaced(tmp_path:
     process.warm()
     first, second = nanny(), nanny()
     os.kill(first, signal.SIGKILL)
-    time.sleep(0.2)
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)  # it is dead, and still ours to bury
     third = nanny()
 
     assert first == second != third
