@@ -23,6 +23,8 @@ AGENT = """
 import os, signal, sys, time
 
 folder, last_words = sys.argv[1:3]
+if last_words != "hang gently":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 def offspring(name, *traits):
     if os.fork():
@@ -34,9 +36,8 @@ def offspring(name, *traits):
         if os.fork():
             os._exit(0)
         os.chdir("/")
-    if "deaf" in traits:
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN if "deaf" in traits else signal.SIG_DFL)
     if "silent" in traits:
         null = os.open(os.devnull, os.O_RDWR)
         for target in (0, 1, 2):
@@ -54,8 +55,6 @@ offspring("deaf", "deaf", "silent")
 offspring("holder", "setsid", "deaf")
 with open(f"{folder}/main.pid", "w") as file:
     file.write(str(os.getpid()))
-if last_words != "hang gently":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 while len([name for name in os.listdir(folder) if name.endswith(".pid")]) < 6:
     time.sleep(0.005)
 if last_words == "end":
@@ -93,22 +92,22 @@ def test_nothing_survives_a_normal_end_and_the_answer_comes_at_once(tmp_path: Pa
     result = run(tmp_path, "end", Timeout(60, 60))
 
     assert (result.code, result.stopped) == (3, "")
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 45
     assert survivors(tmp_path) == set()
 
 
 def test_nothing_survives_a_timeout(tmp_path: Path) -> None:
-    result = run(tmp_path, "hang", Timeout(1.5, 0))
+    result = run(tmp_path, "hang", Timeout(5, 0))
 
     assert (result.code, result.stopped) == (-9, "idle")
     assert survivors(tmp_path) == set()
 
 
 def test_nothing_survives_a_gentle_end_after_a_timeout(tmp_path: Path) -> None:
-    result = run(tmp_path, "hang gently", Timeout(0, 1.5), grace=60)
+    result = run(tmp_path, "hang gently", Timeout(0, 5), grace=60)
 
     assert (result.code, result.stopped) == (-15, "max")
-    assert result.elapsed < 20
+    assert result.elapsed < 45
     assert survivors(tmp_path) == set()
 
 
@@ -150,7 +149,7 @@ def test_nothing_survives_when_the_program_kills_its_keeper(tmp_path: Path) -> N
 def test_nothing_survives_when_the_program_freezes_its_keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "OVERDUE", 1.0)
 
-    result = run(tmp_path, "freeze keeper", Timeout(0, 1.5), grace=0.2)
+    result = run(tmp_path, "freeze keeper", Timeout(0, 5), grace=0.2)
 
     assert (result.code, result.stopped) == (-9, "max")
     assert survivors(tmp_path) == set()
@@ -185,7 +184,7 @@ def test_nothing_survives_of_a_few_hundred_that_keep_forking(tmp_path: Path) -> 
     )
     (tmp_path / "pids").mkdir()
     command = Command(
-        (sys.executable, "-I", "-S", "-c", bomb), b"", {"PATH": "/usr/bin:/bin", "BOMB": "1"}, str(tmp_path)
+        (sys.executable, "-I", "-S", "-c", bomb), b"", {"PATH": "/usr/bin:/bin", "BOMB": str(tmp_path)}, str(tmp_path)
     )
 
     threading.Thread(target=_stop_when, args=(lambda: len(born(tmp_path)) == 256,)).start()
@@ -194,7 +193,7 @@ def test_nothing_survives_of_a_few_hundred_that_keep_forking(tmp_path: Path) -> 
     assert len(born(tmp_path)) == 256
     assert result.stopped == "cancelled"
     assert survivors(tmp_path) == set()
-    assert with_environment(b"BOMB=1") == []
+    assert with_environment(b"BOMB=" + os.fsencode(tmp_path)) == []
 
 
 def test_a_control_c_at_the_terminal_reaches_only_us(tmp_path: Path) -> None:
