@@ -49,7 +49,7 @@ def test_ac_2_wait_for_signal_blocks_and_returns_when_a_signal_appears(site: Any
 
     out, _ = waiter.communicate(timeout=60)
 
-    assert time.monotonic() - told < 3
+    assert time.monotonic() - told < 15
     answer = json.loads(out)
     assert (waiter.returncode, answer["signal_type"], answer["payload"]["summary"]) == (0, "NODE_COMPLETE", "done")
     assert not Path(sent["signal_file"]).exists()
