@@ -10,11 +10,27 @@ import pytest
 from tests.support.project import Project
 from tests.support.terminal import Terminal
 
-SLOW = """
+#: the agent stays at work until the test has seen what it wants to see
+SEEN = """
+def until(found):
+    for _ in range(3000):
+        if found():
+            return
+        time.sleep(0.02)
+    stop(9)
+
+def until_seen():
+    until((outside / "seen").exists)
+
+"""
+SLOW = (
+    SEEN
+    + """
 say("thinking about " + step)
-time.sleep(2)
+until_seen()
 usual()
 """
+)
 PAIR = """
 flow: pair
 params: {goal: {about: What, required: true}}
@@ -29,6 +45,10 @@ steps:
   write: {prompt: Write., makes: text.md, retry: {attempts: 0}}
 """
 HOSTILE = "\\x1b]0;owned\\x07\\x1b[2J\\x1b[31mred\\x1b]52;c;aGk=\\x07\\u202e"
+
+
+def seen(project: Project) -> None:
+    (project.outside / "seen").touch()
 
 
 def levelled(text: str) -> list[str]:
@@ -52,10 +72,11 @@ def test_a_step_at_work_is_a_line_with_its_time_and_the_agents_last_words(projec
     project.agent(SLOW)
 
     with Terminal(project, "doit", "one", "--goal=x") as terminal:
-        seen = terminal.until("thinking about write")
+        screen = terminal.until("thinking about write")
+        seen(project)
         code = terminal.wait()
 
-    assert re.fullmatch(r"[⠀-⣿]  one:write  \d+s  thinking about write", seen.splitlines()[-1])
+    assert re.fullmatch(r"[⠀-⣿]  one:write  \d+s  thinking about write", screen.splitlines()[-1])
     assert code == 0
 
 
@@ -72,7 +93,11 @@ def test_the_scroll_back_holds_what_a_pipe_gets_and_nothing_of_the_live_lines(pr
 
 
 def test_a_phase_is_shown_as_one_of_many_with_its_title(project):
+    project.agent(SEEN + 'if phase == "2": until_seen()\nusual()')
+
     with Terminal(project, "doit", "tiny", "--goal=x") as terminal:
+        terminal.until("phase 2 of 2: House")
+        seen(project)
         assert terminal.wait() == 0
 
     assert any("tiny:implement  phase 2 of 2: House" in line for line in painted(terminal.frames, "tiny:implement"))
@@ -83,10 +108,11 @@ def test_steps_side_by_side_have_a_line_each(project):
     project.agent(SLOW)
 
     with Terminal(project, "doit", "-n", "2", "pair", "--goal=x") as terminal:
-        seen = terminal.until(lambda screen: "about left" in screen and "about right" in screen)
+        screen = terminal.until(lambda screen: "about left" in screen and "about right" in screen)
+        seen(project)
         code = terminal.wait()
 
-    assert sorted(line.split()[1] for line in seen.splitlines()[-2:]) == ["pair:left", "pair:right"]
+    assert sorted(line.split()[1] for line in screen.splitlines()[-2:]) == ["pair:left", "pair:right"]
     assert code == 0
     assert sorted(levelled(terminal.text())[1:]) == sorted(
         [
@@ -101,10 +127,22 @@ def test_steps_side_by_side_have_a_line_each(project):
 
 def test_a_failure_is_the_last_thing_on_the_screen_though_another_step_ended_later(project):
     project.flow("pair", PAIR)
-    project.agent('if step == "left": say("no"); stop(3)\ntime.sleep(2)\nusual()')
+    project.agent(
+        SEEN
+        + """
+if step == "left":
+    until((outside / "right").exists)
+    say("no")
+    stop(3)
+(outside / "right").touch()
+until_seen()
+usual()
+"""
+    )
 
     with Terminal(project, "doit", "-n", "2", "pair", "--goal=x", width=200) as terminal:
         terminal.until("xx pair:left")
+        seen(project)
         code = terminal.wait()
 
     lines = terminal.text().splitlines()
@@ -129,7 +167,7 @@ def test_a_gate_says_what_to_type_below_everything_else(project):
 
 
 def test_a_retry_is_seen_while_it_waits_and_kept_in_the_history(project):
-    project.flow("one", ONE.replace("{attempts: 0}", "{attempts: 1, backoff: 1s}"))
+    project.flow("one", ONE.replace("{attempts: 0}", "{attempts: 1, backoff: 3s}"))
     project.agent("if nth == 0: stop(3)\nusual()")
 
     with Terminal(project, "doit", "one", "--goal=x", width=120) as terminal:
@@ -138,7 +176,7 @@ def test_a_retry_is_seen_while_it_waits_and_kept_in_the_history(project):
 
     history = levelled(terminal.text())
     assert history[1] == ".  one:write"
-    assert re.fullmatch(r"   ! one:write: .* exit code 3.*; again in 1 s", history[2])
+    assert re.fullmatch(r"   ! one:write: .* exit code 3.*; again in [234] s", history[2])
     assert history[3:] == [".  one:write  (attempt 2)", "   specs/001-x/text.md · COMMIT", "done: 001-x (one)"]
 
 
@@ -218,6 +256,7 @@ def test_a_terminal_of_twenty_columns_gets_one_row_per_step(project):
 
     with Terminal(project, "doit", "one", "--goal=x", width=20) as terminal:
         terminal.until(lambda screen: screen.endswith("…"))
+        seen(project)
         code = terminal.wait()
 
     assert code == 0
@@ -229,7 +268,7 @@ def test_a_terminal_of_twenty_columns_gets_one_row_per_step(project):
 
 def test_a_window_made_smaller_and_larger_keeps_one_line_per_step(project):
     project.flow("one", ONE)
-    project.agent('say("word " * 60)\ntime.sleep(4)\nusual()')
+    project.agent(SEEN + 'say("word " * 60)\nuntil_seen()\nusual()')
 
     with Terminal(project, "doit", "one", "--goal=x", width=100) as terminal:
         terminal.until(lambda screen: width(screen) == 99)
@@ -237,6 +276,7 @@ def test_a_window_made_smaller_and_larger_keeps_one_line_per_step(project):
         narrow = terminal.until(lambda screen: width(screen) == 49)
         terminal.resize(120)
         wide = terminal.until(lambda screen: width(screen) == 119)
+        seen(project)
         code = terminal.wait()
 
     assert (len(painted([narrow], "one:write")), len(painted([wide], "one:write"))) == (1, 1)
@@ -246,14 +286,15 @@ def test_a_window_made_smaller_and_larger_keeps_one_line_per_step(project):
 
 def test_a_width_that_the_shell_exported_long_ago_is_not_believed(project):
     project.flow("one", ONE)
-    project.agent('say("word " * 60)\ntime.sleep(1.5)\nusual()')
+    project.agent(SEEN + 'say("word " * 60)\nuntil_seen()\nusual()')
 
     with Terminal(project, "doit", "one", "--goal=x", width=60, env={"COLUMNS": "200", "LINES": "3"}) as terminal:
-        seen = terminal.until("word")
+        screen = terminal.until("word")
+        seen(project)
         terminal.wait()
 
-    assert len(painted([seen], "one:write")) == 1
-    assert len(seen.splitlines()) == 2
+    assert len(painted([screen], "one:write")) == 1
+    assert len(screen.splitlines()) == 2
 
 
 def test_more_steps_than_rows_do_not_spoil_the_history(project):
@@ -287,6 +328,7 @@ def test_no_color_means_no_colour_and_still_a_live_line(project):
 
     with Terminal(project, "doit", "one", "--goal=x", env={"NO_COLOR": "1"}) as terminal:
         terminal.until("thinking about write")
+        seen(project)
         terminal.wait()
 
     assert not re.search(rb"\x1b\[[0-9;]*[34][0-9][0-9;]*m", terminal.raw)
