@@ -34,7 +34,7 @@ COMMAND = ("heavy", "--goal=Fit in")
 
 
 def heavy(folder: Path, name: str = "project") -> Project:
-    project = Project(folder, name, settings="retry: {backoff_seconds: 1}\n")  # an agent that cannot write is tried again
+    project = Project(folder, name, settings="retry: {backoff_seconds: 1}\n")
     project.flow("heavy", FLOW)
     project.agent(AGENT)
     project.write(".gitignore", "__pycache__/\n")

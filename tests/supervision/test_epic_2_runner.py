@@ -260,7 +260,7 @@ def test_a_runner_whose_project_is_removed_ends_its_session_and_goes(site: Any) 
     assert eventually(lambda: session(here)["alive"])
     (socket,) = here.servers()
 
-    shutil.move(here.root / ".doflow", here.outside / "removed")  # at once: a runner at work writes between two removals
+    shutil.move(here.root / ".doflow", here.outside / "removed")  # at once: its runner still writes there
 
     assert eventually(lambda: not Path(f"/proc/{pid}/exe").exists())
     assert here.tmux(socket, "list-sessions") == ""
