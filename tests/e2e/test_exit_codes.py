@@ -19,6 +19,27 @@ FLOW = """
       three: {prompt: Write three., makes: three.md, after: [one, two], clarify: true}
 """
 
+#: two steps side by side: `both()` returns when both are at work, `after(NAME)` when doflow has told how that one ended
+TOGETHER = """
+def until(found):
+    for _ in range(3000):
+        if found():
+            return
+        time.sleep(0.02)
+    stop(99)
+
+def both():
+    (outside / step).touch()
+    until(lambda: all((outside / name).exists() for name in ("one", "two")))
+
+def after(name):
+    ledger = root / ".doflow" / "runs" / run_dir.name / "events.jsonl"
+    ends = ("rate_limited", "error", "clarification")
+    told = lambda line: f'"step":"{name}"' in line and any(f'"event":"{end}"' in line for end in ends)
+    until(lambda: any(map(told, ledger.read_text().splitlines())))
+
+"""
+
 DOORS = {
     "doit": ("doit", "work"),
     "doit -n 2": ("doit", "-n", "2", "work"),
@@ -173,12 +194,16 @@ def test_a_rate_limit_is_found_by_its_words_where_the_settings_name_them(project
 
 
 def test_an_error_beats_a_rate_limit(work):
-    work.agent("""
-        if step == "one":
-            stop(75)
-        time.sleep(0.5)
-        stop(1)
-    """)
+    work.agent(
+        TOGETHER
+        + """
+both()
+if step == "one":
+    stop(75)
+after("one")
+stop(1)
+"""
+    )
 
     done = work.doit("-n", "2", "--continue", "work")
 
@@ -186,12 +211,16 @@ def test_an_error_beats_a_rate_limit(work):
 
 
 def test_an_error_beats_a_rate_limit_that_comes_later(work):
-    work.agent("""
-        if step == "one":
-            time.sleep(0.5)
-            stop(75)
-        stop(1)
-    """)
+    work.agent(
+        TOGETHER
+        + """
+both()
+if step == "one":
+    after("two")
+    stop(75)
+stop(1)
+"""
+    )
 
     done = work.doit("-n", "2", "--continue", "work")
 
@@ -202,11 +231,15 @@ def test_an_error_beats_a_rate_limit_that_comes_later(work):
 def test_a_rate_limit_beats_a_pause(project, first):
     project.flow("work", FLOW.replace("makes: one.md,", "makes: one.md, clarify: true,"))
     project.commit("A flow")
-    project.agent(f"""
-        if step != "{first}":
-            time.sleep(0.6)
-        stop(75) if step == "two" else make("[NEEDS CLARIFICATION: which?]")
-    """)
+    project.agent(
+        TOGETHER
+        + f"""
+both()
+if step != "{first}":
+    after("{first}")
+stop(75) if step == "two" else make("[NEEDS CLARIFICATION: which?]")
+"""
+    )
 
     done = project.doit("-n", "2", "--continue", "work")
 
@@ -217,11 +250,15 @@ def test_a_rate_limit_beats_a_pause(project, first):
 def test_an_error_beats_a_pause(project, first):
     project.flow("work", FLOW.replace("makes: one.md,", "makes: one.md, clarify: true,"))
     project.commit("A flow")
-    project.agent(f"""
-        if step != "{first}":
-            time.sleep(0.6)
-        stop(1) if step == "two" else make("[NEEDS CLARIFICATION: which?]")
-    """)
+    project.agent(
+        TOGETHER
+        + f"""
+both()
+if step != "{first}":
+    after("{first}")
+stop(1) if step == "two" else make("[NEEDS CLARIFICATION: which?]")
+"""
+    )
 
     done = project.doit("-n", "2", "--continue", "work")
 
