@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.crash import none_left
 from tests.support.project import Project, eventually
 
 FLOW = """
@@ -248,12 +249,32 @@ def test_when_all_personas_fail_it_is_an_error(work):
     assert not (work.run_dir() / "review-check.yaml").exists()
 
 
+#: bob meets his limit when all four are at work, and the others answer when doflow knows of it
+FOUR_AT_ONCE = """
+def until(found):
+    for _ in range(3000):
+        if found():
+            return
+        time.sleep(0.02)
+    stop(99)
+
+if persona:
+    (outside / f"{persona}.there").touch()
+    until(lambda: len(list(outside.glob("*.there"))) == 4)
+if persona == "bob":
+    say("RESUME-AT: WHEN")
+    stop(75)
+if persona:
+    until(lambda: '"status":"rate_limited"' in (root / ".doflow/runs/001-x/events.jsonl").read_text())
+    time.sleep(1)
+"""
+
+
 def test_a_rate_limit_in_the_middle_is_told_and_only_who_has_not_answered_is_asked_again(work):
     work.flow("work", FLOW.replace("[ann, bob]", "[ann, bob, cid, dan, eve, fay]"))
     work.commit("Six of them")
     at = (datetime.now(UTC) + timedelta(hours=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    limit = f"if persona == 'bob':\n    say('RESUME-AT: {at}')\n    stop(75)\nif persona: time.sleep(1)\n"
-    work.agent(script(before=limit))
+    work.agent(script(before=FOUR_AT_ONCE.replace("WHEN", at)))
 
     ran(work, code=3)
 
@@ -446,6 +467,7 @@ def test_killed_with_its_whole_group_in_the_middle_of_a_call_only_that_call_is_m
     assert eventually(heard), told(work)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait(60)
+    assert none_left(work.home) == {}, "an agent that was just being started is no call of the next command"
 
     calls = work.calls()
     work.agent(script("CRITICAL bad."))
