@@ -230,7 +230,7 @@ def test_once_accepted_it_stops_no_later_command(work):
 )
 def test_a_call_that_ended_badly_and_told_nothing_stops_the_next_command(work, ends, calls, code, then):
     """A failure is tried again once, as `retry` says; whoever met a rate limit has used nothing."""
-    head = "defaults: {retry: {attempts: 1, backoff: 0s}, timeout: {max: 1s}}"
+    head = "defaults: {retry: {attempts: 1, backoff: 0s}, timeout: {max: 5s}}"
     work.flow("work", FLOW.replace("defaults: {retry: {attempts: 0}}", head))
     work.settings("budget: {usd: 5}\n", agent=PRICED)
     work.agent(ends)

@@ -78,10 +78,10 @@ ROWS = {
         1, "failed", "error", "Requirements", "if step == 'specify': make('# Spec\\n\\nNothing.\\n'); stop(0)"),
     "L889 a step says nothing for too long": Row(
         1, "failed", "error", "too long without output", "if step == 'plan': time.sleep(60)",
-        settings="timeouts: {idle: 1s}\n", completed=STEPS[:1]),
+        settings="timeouts: {idle: 5s}\n", completed=STEPS[:1]),
     "L889 a step takes too long": Row(
         1, "failed", "error", "its time limit", "while step == 'plan': say('…'); time.sleep(0.1)",
-        settings="timeouts: {max: 1s}\n", completed=STEPS[:1]),
+        settings="timeouts: {max: 5s}\n", completed=STEPS[:1]),
     "L904 the bug is a feature": Row(
         2, "paused", "paused", "doit feature", name="bugfix", markers={"bugfix": "RECLASSIFY: FEATURE"},
         completed=["bugfix"]),
