@@ -42,7 +42,7 @@ def test_its_reporter_and_its_number_of_workers_hold(place: str, project: Projec
     )
     project.agent("""
         (outside / step).touch()
-        for _ in range(500):
+        for _ in range(3000):
             if all((outside / name).exists() for name in ("one", "two")):
                 break
             time.sleep(0.02)

@@ -40,7 +40,7 @@ def test_items_of_a_list_run_side_by_side_and_each_is_its_own_task(project, tmp_
     work = begun(project, LISTED)
     work.agent("""
         if step.startswith("part"):
-            deadline = time.monotonic() + 20  # two of them must be at work at once, or this never ends well
+            deadline = time.monotonic() + 60  # two of them must be at work at once, or this never ends well
             (outside / step.replace(":", "-")).touch()
             while len(list(outside.glob("part-*"))) < 2 and time.monotonic() < deadline:
                 time.sleep(0.02)

@@ -566,7 +566,7 @@ both: {prompt: Both., reads: [one.md, two.md], makes: both.md, after: [one, two]
         if step != "both":
             (outside / step).touch()
             other = outside / {"one": "two", "two": "one"}[step]
-            for _ in range(500):
+            for _ in range(3000):
                 if other.exists():
                     break
                 time.sleep(0.02)

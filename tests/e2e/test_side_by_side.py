@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import pytest
-from tests.support.project import Project
+from tests.support.project import Project, eventually
 
 FLOW = """
     flow: work
@@ -19,7 +18,7 @@ FLOW = """
 WAIT = """
 import time
 def until(found):
-    for _ in range(1500):
+    for _ in range(3000):
         if found():
             return
         time.sleep(0.02)
@@ -64,7 +63,7 @@ def test_an_agent_that_changes_what_a_step_beside_it_has_made_is_refused_and_it_
 
 def test_an_artifact_that_was_there_before_its_own_agent_began_is_not_its_work(project: Project) -> None:
     project.flow("work", FLOW)
-    project.settings("retry: {max_retries: 1, backoff_seconds: 1}\n")
+    project.settings("retry: {max_retries: 1, backoff_seconds: 4}\n")
     project.agent(
         WAIT
         + """
@@ -95,10 +94,7 @@ def test_what_a_killed_agent_wrote_over_the_work_of_a_step_beside_it_is_put_back
     project.flow("work", FLOW)
     project.agent(OVER + "\n    (outside / 'forged').touch()\n    time.sleep(60)\n")
     run = project.start("doit", "-n", "2", "work", "--goal=x")
-    for _ in range(1500):
-        if (project.outside / "forged").exists():
-            break
-        time.sleep(0.02)
+    assert eventually((project.outside / "forged").exists)
 
     os.kill(run.pid, signal.SIGKILL)
     run.communicate(timeout=60)
