@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.project import Project
+from tests.support.project import Project, eventually
 
 FLOW = """\
 flow: pair
@@ -211,9 +211,11 @@ def test_what_a_killed_step_left_is_told_once(finished, tmp_path):
     project = Project(tmp_path)
     project.flow("pair", FLOW)
     project.commit()
-    project.agent('if nth == 0 and step == "second":\n    make("half")\n    time.sleep(60)\nusual()')
+    project.agent(
+        'if nth == 0 and step == "second":\n    make("half")\n    (outside / "ready").touch()\n    time.sleep(60)\nusual()'
+    )
     running = project.start("doit", *COMMAND)
-    wait_for(project, "half")
+    assert eventually((project.outside / "ready").exists)
     running.kill()
     running.communicate()
 
@@ -221,12 +223,6 @@ def test_what_a_killed_step_left_is_told_once(finished, tmp_path):
 
     assert [done.returncode for done in told] == [0, 0], told
     assert ["kept aside" in done.stdout + done.stderr for done in told] == [True, False]
-
-
-def wait_for(project: Project, text: str) -> None:
-    from tests.support.project import eventually
-
-    assert eventually(lambda: text.encode() in project.tree().values())
 
 
 @pytest.mark.parametrize(
