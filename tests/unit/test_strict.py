@@ -94,25 +94,25 @@ def test_deep_nesting_is_refused_quickly_and_never_crashes(text: str) -> None:
         "try: load.parse(sys.stdin.read(), 'x')\n"
         "except load.FlowError as error: print(error)\n"
     )
-    begin = time.monotonic()
+    begin = os.times().children_user
 
     done = subprocess.run(
-        [sys.executable, "-c", code], input=text, capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", code], input=text, capture_output=True, text=True, timeout=60, check=False
     )
 
     assert (done.returncode, done.stdout[:4]) == (0, "x:1:")
     assert "nested deeper than 30" in done.stdout
-    assert time.monotonic() - begin < 5
+    assert os.times().children_user - begin < 5
 
 
 def test_an_alias_bomb_is_refused_before_it_can_grow() -> None:
     lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
-    begin = time.monotonic()
+    begin = time.process_time()
 
     with pytest.raises(FlowError, match=r"x:1:5: the anchor 'a0' is not allowed"):
         load.parse("\n".join(lines), "x")
 
-    assert time.monotonic() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 @pytest.mark.parametrize("fast", [True, False])
