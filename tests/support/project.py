@@ -203,8 +203,7 @@ class Project:
         )
 
     def calls(self) -> list[str]:
-        log = self.outside / "calls.log"
-        return log.read_text().splitlines() if log.exists() else []
+        return whole_lines(self.outside / "calls.log")
 
     def forget_calls(self) -> None:
         (self.outside / "calls.log").unlink(missing_ok=True)
@@ -230,9 +229,9 @@ class Project:
         return json.loads(path.read_text()) if path.exists() else {}
 
     def events(self, run: str = "") -> list[dict]:
-        """The run's ledger, line by line."""
+        """The run's ledger, line by line, as far as it is written."""
         path = self.root / ".doflow" / "runs" / (run or self.runs()[-1]) / "events.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        return [json.loads(line) for line in whole_lines(path)]
 
     def subjects(self) -> list[str]:
         """The commits' subjects, oldest first."""
@@ -265,6 +264,11 @@ def clean_environment(home: Path) -> dict[str, str]:
     """Nothing of the machine's own settings but the way to its programs."""
     path = os.pathsep.join((str(PROGRAMS), os.environ.get("PATH", os.defpath)))
     return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+def whole_lines(path: Path) -> list[str]:
+    """What a program has written so far to a file that it appends to; nothing where it has not begun."""
+    return path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
 
 
 def eventually(claim: object, seconds: float = 60.0) -> bool:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.project import PROGRAMS, Project, eventually
+from tests.support.project import PROGRAMS, Project, eventually, whole_lines
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
@@ -81,12 +81,11 @@ class Site(Project):
 
     def diary(self, name: str) -> list[dict[str, Any]]:
         path = self.root / ".doflow" / "guardian" / name / "events.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [json.loads(line) for line in whole_lines(path)]
 
     def panes(self) -> list[str]:
         """What the agent's script wrote to $calls."""
-        path = self.outside / "panes.log"
-        return path.read_text().splitlines() if path.exists() else []
+        return whole_lines(self.outside / "panes.log")
 
     def tool(self, *words: str, timeout: float = 120) -> dict[str, Any]:
         """One of the eleven tools, under its own name; its one JSON object."""
