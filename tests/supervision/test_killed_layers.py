@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -85,10 +86,19 @@ class Scene:
             asked = ("list-panes", "-s", "-t", "=" + session_of(self.node), "-F", "#{pane_pid}")
         return [int(pid) for pid in self.here.tmux(socket, *asked).split()]
 
+    def victim(self, layer: str) -> int:
+        found: list[int] = []
+
+        def there() -> bool:
+            found[:] = self.victims(layer)
+            return min(found, default=0) > 0
+
+        assert eventually(there)
+        (victim,) = found
+        return victim
+
     def shoot(self, layer: str) -> None:
-        assert eventually(lambda: min(self.victims(layer), default=0) > 0)
-        (victim,) = self.victims(layer)
-        os.kill(victim, signal.SIGKILL)
+        os.kill(self.victim(layer), signal.SIGKILL)
         if layer == "terminal":
             self.terminal.communicate()
             self.terminal = self.launch()
@@ -223,7 +233,8 @@ def test_guardian_and_runner_shot_again_and_again_come_to_the_same_end(number: i
         runner = max((here.holder("p", "nodes", name, "runner.lock") for name in ("a", "b")), default=0)
         for pid in (guardian.pid, runner if chance.random() < 0.5 else 0):
             if pid > 0 and guardian.poll() is None:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # a runner that had done its work just now
+                    os.kill(pid, signal.SIGKILL)
         guardian.communicate(timeout=60)
 
     done = here.doflow("guardian", "run", "p.dot")

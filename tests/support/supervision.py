@@ -18,6 +18,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,8 @@ class Site(Project):
             for lock in locks:
                 pid = self.holder(name, *lock)
                 if pid > 0:
-                    os.kill(pid, signal.SIGKILL)
+                    with suppress(ProcessLookupError):  # it was about to end
+                        os.kill(pid, signal.SIGKILL)
         for socket in self.servers():
             self.tmux(socket, "kill-server")
         eventually(lambda: self._shot() == [])
