@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.supervision import needs_tmux
 
 from doflow.dot import moves, reading
 from doflow.errors import FlowError, UsageError
@@ -15,7 +16,7 @@ from doflow.oversight import Supervision
 from doflow.panes.tmux import Tmux
 from doflow.signals.kinds import Signal
 from doflow.signals.store import Store
-from doflow.supervise import decisions, terminal, validation
+from doflow.supervise import decisions, guardian, terminal, validation
 from doflow.supervise.place import Place
 from doflow.supervise.shift import Shift, retries_left
 
@@ -342,3 +343,20 @@ def test_a_question_that_was_asked_before_is_said_again_by_the_next_guardian_wit
     (said,) = heard
     assert "    1. approve\n    2. reject\n  next: doflow signal answer verdict.a.1 '…' --pipeline p" in said
     assert heard == desk.said
+
+
+@needs_tmux  # it is only looked for
+def test_the_last_word_of_a_runner_that_comes_while_the_pipeline_ends_is_put_away(tmp_path: Path) -> None:
+    """Between the last look at the signals and the last runner's going home it has said that its node is complete."""
+    desk = Desk(tmp_path, ', status="validated"')
+    desk.dot.write_text(desk.dot.read_text().replace("[shape=hexagon", '[status="validated", shape=hexagon'))
+
+    def say(words: str) -> None:
+        if "p: complete" in words:
+            said = {"node_id": "a", "commit_hash": "", "summary": "done"}
+            desk.store.write(Signal("NODE_COMPLETE", said, attempt=1))
+
+    code = guardian.run(desk.place, {}, say, check=0.1)
+
+    assert (code, list(desk.store.waiting(target="guardian"))) == (0, [])
+    assert "NODE_COMPLETE" in [signal.kind for signal in desk.store.history()]

@@ -68,20 +68,25 @@ def _work(shift: Shift, wait: bool, check: float) -> int:
             if not os.path.exists(os.path.join(shift.place.folder, "guardian.lock")):
                 raise DoflowError(f"{shift.place.folder} was removed under its guardian", "run the same command again")
             before = shift.pipeline().text
-            for signal in shift.place.store.waiting(target="guardian"):
-                if decisions.heed(shift, signal):
-                    shift.place.store.consume(signal)
+            _hear(shift)
             _advance(shift)
             pipeline = shift.pipeline()
             crew.keep(shift, pipeline)
             code = _over(shift, pipeline)
             if code is not None:
+                _hear(shift)  # the last word of a runner that has gone home since
                 return code
             if pipeline.text == before:
                 if not wait and _only_a_person(shift, pipeline):
                     shift.say(f"paused: answer, then: doflow guardian run {os.path.relpath(shift.place.dot)} --no-wait")
                     return PAUSED
                 watch.sleep(check)
+
+
+def _hear(shift: Shift) -> None:
+    for signal in shift.place.store.waiting(target="guardian"):
+        if decisions.heed(shift, signal):
+            shift.place.store.consume(signal)
 
 
 def _advance(shift: Shift) -> None:
