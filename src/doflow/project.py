@@ -241,5 +241,5 @@ def _sign(name: str) -> tuple[int, int, int, int] | None:
 
 
 def _for(root: Path, environ: Mapping[str, str]) -> list[Any]:
-    """Who wrote the cache, where, and under which overrides: another doflow, or a copy of the project, reads the flows itself."""
+    """Who wrote the cache, where, and under which overrides: another doflow, or a copy, reads the flows itself."""
     return [str(root), VERSION, *hot.myself(), hot.overrides(dict(environ))]
