@@ -14,9 +14,9 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from doflow import idle
+from doflow import idle, outputs
 from doflow.errors import WorldError
 from doflow.model import Command, Result, Timeout
 from doflow.words import clean, explain, tail
@@ -34,6 +34,7 @@ INTERVAL = 0.2
 BRIEF = 3  # ms: a program that ends sooner leaves no time for anything else
 OVERDUE = 15.0
 MARK = "DOFLOW_TREE"
+ALIVE = ".alive"  # beside a log: when we last saw that we were alive, with its program
 NANNY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nanny.py")
 
 
@@ -42,7 +43,7 @@ def run(command: Command, out: str, err: str, timeout: Timeout, tick: Tick | Non
     if stopping():
         return Result(-15, out, err, 0.0, "cancelled")
     out, err = os.path.abspath(out), os.path.abspath(err)
-    _make_folders(out, err)
+    outputs.make_folders(out, err)
     watch = _Watch(out, err, timeout, tick, grace)
     nanny = _engage(command, out, err)
     try:
@@ -51,6 +52,8 @@ def run(command: Command, out: str, err: str, timeout: Timeout, tick: Tick | Non
     except BaseException:
         nanny.end()
         raise
+    finally:
+        watch.end()
     if answer is None:
         return _lost(nanny, watch)
     _pool.give(nanny)
@@ -205,12 +208,14 @@ class _Watch:
         self.before = self.size = self._measure()
         self.begun = self.grown = time.monotonic()
         self.reason = ""
+        self.alive = os.path.join(os.path.dirname(err), f".{os.path.basename(err)}{ALIVE}")
 
     def look(self) -> tuple[str, float]:
         """Why the program must stop now ('' = it need not), and within how many seconds."""
         now, size = time.monotonic(), self._measure()
         if size != self.size:
             self.size, self.grown = size, now
+        outputs.touch(self.alive)
         if self.tick is not None:
             self.tick(now - self.begun, max(0, size - self.before))
         if _pool.grace is not None:
@@ -221,9 +226,13 @@ class _Watch:
             return "idle", self.grace
         return "", self.grace
 
+    def end(self) -> None:
+        with suppress(OSError):
+            os.unlink(self.alive)
+
     def _measure(self) -> int:
         paths = (self.out,) if self.out == self.err else (self.out, self.err)
-        return sum(_size(path) for path in paths)
+        return sum(outputs.size(path) for path in paths)
 
 
 def _engage(command: Command, out: str, err: str) -> _Nanny:
@@ -279,9 +288,9 @@ def _result(answer: Answer, watch: _Watch) -> Result:
     if trouble == "log":
         raise WorldError(text, hint="check the free space, and who owns that folder")
     if trouble == "start":
-        _note(watch.err, text)
+        outputs.note(watch.err, text)
     if trouble == "left":
-        _note(watch.err, f"these processes could not be killed: {text}")
+        outputs.note(watch.err, f"these processes could not be killed: {text}")
     return Result(code, watch.out, watch.err, elapsed, watch.reason if stopped else "")
 
 
@@ -294,7 +303,9 @@ def _lost(nanny: _Nanny, watch: _Watch) -> Result:
     marked.kill(f"{MARK}={nanny.mark}".encode())
     reason = watch.reason or ("cancelled" if hung_up else "")
     if not reason:
-        _note(watch.err, "the helper process that watched this program was killed, so the program was killed too")
+        outputs.note(
+            watch.err, "the helper process that watched this program was killed, so the program was killed too"
+        )
     return Result(-9, watch.out, watch.err, time.monotonic() - watch.begun, reason)
 
 
@@ -306,34 +317,6 @@ def _encoded(env: Mapping[str, str], mark: str) -> dict[bytes, bytes]:
         if word not in known:
             known[word] = os.fsencode(word)
     return {known[name]: known[value] for name, value in env.items()} | {os.fsencode(MARK): os.fsencode(mark)}
-
-
-def _make_folders(*paths: str) -> None:
-    for path in dict.fromkeys(paths):
-        folder = os.path.dirname(path)
-        if os.path.isdir(folder):
-            continue
-        try:
-            os.makedirs(folder, exist_ok=True)
-        except OSError as error:
-            hint = "check the free space, and who owns the folder above it"
-            raise WorldError(f"cannot make the folder {folder}: {error.strerror}", hint=hint) from error
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
-
-
-def _note(path: str, text: str) -> None:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    except OSError:
-        return  # the result says it too
-    os.write(descriptor, f"doflow: {text}\n".encode("utf-8", "replace"))
-    os.close(descriptor)
 
 
 _bytes: dict[str, bytes] = {}  # the words of environments: nearly the same ones for every program

@@ -50,7 +50,7 @@ def foreseen(world: World, fence: Fence) -> tuple[frozenset[str], dict[str, byte
     said = [world.path(said) for step in world.flow.steps for said in step.makes]
     begun = [path for entry in book.begun.values() for path in entry.get("makes", ())]
     scopes, whole = _flying(world)
-    found = fence.foresee(scopes, whole, tuple(dict.fromkeys((*book.artifacts, *said, *begun))))
+    found = fence.foresee(whole, tuple(dict.fromkeys((*book.artifacts, *said, *begun))))
     for name, entry in book.begun.items():
         if name not in book.returned:
             found |= dict.fromkeys(_left(world, entry))
@@ -78,6 +78,7 @@ def _fenced(world: World, fence: Fence) -> tuple[str, ...]:
     from doflow.guards import ends
 
     left = fence.recover(*_flying(world))
+    ends.bury(world.state_dir)
     ends.recovered(world, left)
     return left.back
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 
 import pytest
-from tests.support.crash import none_left
+from tests.support.crash import kill_all, none_left
 from tests.support.project import Project, eventually
 
 FLOW = """\
@@ -193,3 +194,91 @@ def test_a_run_that_died_soon_counts_every_step_that_it_had_done(project: Projec
     row = json.loads(project.doflow("status", "--json").stdout)["runs"][0]
 
     assert (row["died"], row["completed"], row["steps"]) == (True, 3, 4)
+
+
+def in_phase(project: Project, *, whole: bool = False) -> Project:
+    """A run that is killed while its second phase is half done, with an old file of the person's changed by the agent."""
+    project.flow("make", FLOW)
+    project.write("tools/count.sh", COUNT)
+    project.write("base.txt", "begun\n")
+    project.commit("A flow")
+    deed = "put('base.txt', 'begun\\nand changed by the agent\\n') if False else put('half.py', 'HALF')"
+    project.agent(
+        "import time\n"
+        "if phase == '2' and not nth:\n"
+        f"    {deed}\n"
+        "    (outside / 'ready').touch()\n"
+        "    time.sleep(60)\n"
+        "usual()"
+    )
+    run = project.start("doit", "make", "--goal=A house")
+    assert eventually((project.outside / "ready").exists)
+    if whole:
+        time.sleep(0.5)  # doflow looks after its programs five times a second
+        kill_all(project.home)
+    else:
+        run.send_signal(signal.SIGKILL)
+    run.wait(60)
+    assert none_left(project.home) == {}
+    time.sleep(2.5 if whole else 0.02)  # later than anybody can tell
+    return project
+
+
+@pytest.mark.always
+@pytest.mark.parametrize("how", ["changed", "staged", "committed", "new", "new and committed", "removed and committed"])
+def test_what_a_person_did_after_a_phase_was_killed_is_theirs(how, project):
+    in_phase(project)
+    name = "mine.txt" if how.startswith("new") else "base.txt"
+    if how.startswith("removed"):
+        (project.root / name).unlink()
+    else:
+        project.write(name, "by a person\n")
+    if how == "staged":
+        project.git("add", name)
+    elif "committed" in how:
+        project.git("add", "-A", name)
+        project.git("commit", "-qm", "By a person")
+    status = project.git("status", "--porcelain", name)
+
+    done = project.doit("make")
+
+    told = done.stdout + done.stderr
+    assert (done.returncode, "commit or stash" in told) == (
+        (2, True) if how in ("changed", "staged") else (0, False)
+    ), told
+    assert f"taken as yours: {name}" in told
+    assert not (project.root / "half.py").exists(), "what the killed agent left is aside"
+    assert project.git("status", "--porcelain", name) == status
+    assert (project.root / name).exists() is (how != "removed and committed")
+    assert how.startswith("removed") or project.read(name) == "by a person\n"
+    listed = project.doflow("quarantine", "list").stdout
+    assert ("half.py" in listed, name in listed) == (True, False)
+    if how == "new":
+        assert name not in project.git("ls-tree", "-r", "--name-only", "HEAD"), "not the phase's to commit"
+
+
+@pytest.mark.parametrize("how", ["committed", "new and committed"])
+def test_what_a_person_committed_after_everything_was_killed_stays(how, project):
+    """Nobody was left to say when the agent died: it was a moment after doflow was last seen alive."""
+    in_phase(project, whole=True)
+    name = "mine.txt" if how.startswith("new") else "base.txt"
+    project.write(name, "by a person\n")
+    project.git("add", "-A", name)
+    project.git("commit", "-qm", "By a person")
+
+    done = project.doit("make")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (project.read(name), project.git("status", "--porcelain")) == ("by a person\n", "")
+    assert "By a person" in project.subjects()
+    assert not (project.root / "half.py").exists()
+    assert list(project.root.glob(".doflow/**/*.alive")) == []
+
+
+def test_a_text_that_a_person_wrote_in_place_of_a_killed_step_is_asked_about(killed):
+    (killed.run_dir() / "plan.md").write_text("# My own plan\n")
+
+    done = killed.doit("make")
+
+    assert (done.returncode, plan(killed)) == (2, "# My own plan\n"), done.stdout + done.stderr
+    assert "doflow adopt plan" in done.stdout + done.stderr

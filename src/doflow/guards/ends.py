@@ -10,9 +10,11 @@ from doflow.contents import Change, Item
 from doflow.job import Job
 from doflow.light import dataclass
 from doflow.nanny import FAREWELL
+from doflow.process import ALIVE
 from doflow.world import World
 
 _TAIL = 4096
+_MOMENT = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +71,28 @@ def recovered(world: World, left: Left) -> None:
 
 
 def death(state: Path, begun: int) -> int:
-    """When the last process of a killed run's agents was dead (nanoseconds): their watcher says so in the log. After a
-    power cut it was before the machine started; else nobody knows, and all until now may be theirs."""
-    said = [path.stat().st_mtime_ns for path in (state / "logs").glob("*.log") if _farewell(path)]
-    said = [moment for moment in said if moment >= begun]
+    """When the last process of a killed run's agents was dead (nanoseconds): their watcher says so in the log. If it was
+    killed with them: a moment after doflow was last alive, or anything was still said. After a power cut it was before the
+    machine started; else nobody knows, and all until now may be theirs."""
+    logs = [path for path in (state / "logs").glob("*.log") if path.stat().st_mtime_ns >= begun]
+    said = [path.stat().st_mtime_ns for path in logs if _farewell(path)]
     if said:
         return max(said)
+    seen = [path.stat().st_mtime_ns for path in _alive(state) if path.stat().st_mtime_ns >= begun]
+    if seen:
+        return max(*seen, *(path.stat().st_mtime_ns for path in logs)) + _MOMENT
     started = _started()
     return started if started > begun else time.time_ns()
+
+
+def bury(state: Path) -> None:
+    """What told of the life of a killed run is not needed any more."""
+    for path in _alive(state):
+        path.unlink(missing_ok=True)
+
+
+def _alive(state: Path) -> list[Path]:
+    return list((state / "logs").glob(f".*{ALIVE}"))
 
 
 def later(folder: str, change: Change, dead: int) -> bool:

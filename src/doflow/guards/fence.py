@@ -221,30 +221,30 @@ class Fence:
         keep = self.quarantine.about("left behind by a killed step", self._world.run.name)
         undone = self._control.recover(keep, lambda folder, change: not ends.later(folder, change, dead))
         self._base, root = base, str(self._world.root)
-        changes = tuple(c for c in snapshot.compare(base, self._terrain.take(base)) if not self._done(c.path, whole))
-        mine = tuple(change for change in changes if any(scope.allows(change.path) for scope in jobs.values()))
-        rest = self._terrain.counted(tuple(change for change in changes if change not in mine), tuple(jobs.values()))
-        stray = tuple(change for change in rest if not ends.later(root, change, dead))
+        now = self._terrain.take(base)
+        changes = tuple(change for change in snapshot.compare(base, now) if not self._done(change.path, whole))
+        since = tuple(c for c in changes if ends.later(root, c, dead) or self._terrain.committed(c.path, base, now))
+        left = tuple(change for change in changes if change not in since)
+        mine = tuple(change for change in left if any(scope.allows(change.path) for scope in jobs.values()))
+        stray = self._terrain.counted(tuple(change for change in left if change not in mine), tuple(jobs.values()))
         self._restore((*mine, *stray), "left behind by a killed step", None)
         self._base = None
         self._disk.close()
         if any(change.path == self._lock for change in stray):
             self._world.forget()
-        since = tuple(change.path for change in rest if change not in stray)
-        return ends.Left(tuple(change.path for change in (*mine, *stray)) + undone.refused, undone.told, since)
+        since = self._terrain.counted(since, tuple(jobs.values()))
+        back = tuple(change.path for change in (*mine, *stray))
+        return ends.Left((*back, *undone.refused), undone.told, tuple(change.path for change in since))
 
-    def foresee(
-        self, jobs: Mapping[str, Scope], whole: frozenset[str], paths: tuple[str, ...]
-    ) -> dict[str, bytes | None]:
+    def foresee(self, whole: frozenset[str], paths: tuple[str, ...]) -> dict[str, bytes | None]:
         """What `recover` would make of these paths, where they differ: their bytes then (None = gone)."""
         base = self._disk.read()
         if base is None:
             return {}
         dead, root = ends.death(self._world.state_dir, base.taken), str(self._world.root)
-        mine = {path for path in paths if any(scope.allows(path) for scope in jobs.values())}
         found: dict[str, bytes | None] = {}
         for path in paths:
-            if path not in whole and (path in mine or not ends.later(root, Change(path, "changed"), dead)):
+            if path not in whole and not ends.later(root, Change(path, "changed"), dead):
                 was = base.items.get(path)
                 found |= {} if ends.same(root, path, was) else {path: self._was(was)}
         return found

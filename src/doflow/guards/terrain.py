@@ -102,6 +102,13 @@ class Terrain:
         parts = path.split("/")
         return any(known.get("/".join(parts[:depth]), ("",))[0] == _LINK for depth in range(1, len(parts) + 1))
 
+    def committed(self, path: str, before: Snapshot, now: Snapshot) -> bool:
+        """Was it as git held it, and is it as git holds it now? Then whoever committed it meanwhile made the difference."""
+        old, new = before.items.get(path), now.items.get(path)
+        if old is not None and not old.blob:
+            return False
+        return bool(new.blob) if new is not None else path not in self.in_git()
+
     def counted(self, changes: tuple[Change, ...], window: tuple[Scope, ...]) -> tuple[Change, ...]:
         """Without new files that git ignores; a job that may not change the rules cannot hide anything by them."""
         rules = [change.path for change in changes if os.path.basename(change.path) == ".gitignore"]
