@@ -1,7 +1,7 @@
 """What is known about a run: its lock, and what the ledger adds to it.
 
 The lock is the truth for every step that has a commit. Steps without one (a shell command, a route) are also taken
-from the ledger. What an earlier process began and did not finish is found here too.
+from the ledger; so is a yes by `auto_approve`, which is committed with the next step. What an earlier process began and did not finish is found here too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from doflow.runs import Run
 from doflow.tally import Spent
 
 _REVIEW = frozenset({"review_started", "review_answer", "review_voided", "review_fixed"})
+#: who says yes where no person does
+AUTO = "auto_approve"
+_DECIDES = frozenset({"approved", "gate", "rejected", "reset"})
 _ENDS = frozenset({"stopped", "step_complete", "phase_complete", "error", "reset", "adopted"})
 
 
@@ -78,9 +81,25 @@ def open_(run: Run, held: Lock | None, events: Path) -> Book:
         book.approvals.update(held.approvals)
         book.notes.update(held.notes)
         book.variant = held.variant
+    said: dict[str, Approval] = {}
     for entry in ledger.read(events):
         _replay(book, entry, held is None)
+        if entry["event"] in _DECIDES:
+            _decided(said, entry)
+    for name, yes in said.items():
+        known = book.approvals.get(name)
+        if known is None or (known.digest != yes.digest and known.at < yes.at):
+            book.approvals[name] = yes
+            book.loose.add(name)
     return book
+
+
+def _decided(said: dict[str, Approval], entry: Mapping[str, Any]) -> None:
+    """The yes that the lock may not hold yet, until somebody takes it back or the gate asks again."""
+    if entry["event"] != "approved":
+        said.pop(entry.get("step", "").removesuffix(".gate"), None)
+    elif entry.get("by") == AUTO:
+        said[entry["step"]] = Approval(entry.get("shown", ""), AUTO, entry.get("note", ""), entry["at"])
 
 
 def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:

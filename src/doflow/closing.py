@@ -20,7 +20,7 @@ def complete(world: World, begun: bool) -> None:
         for step in world.flow.steps:  # over no items at all, or killed right after the last of them
             if step.id in world.order() and step.id not in book.steps:
                 _complete(world, step)
-    loose = sorted(name for name in book.loose if name in book.steps) or sorted(world.own)[:1]
+    loose = sorted(name for name in book.loose if name in book.steps or name in book.approvals) or sorted(world.own)[:1]
     ended = book.last.get("event", "pipeline_complete") == "pipeline_complete"
     if not begun and not ended:  # killed while its end was being recorded
         loose = loose or ["the end"]

@@ -64,8 +64,8 @@ def _goal(world: World) -> None:
     if path.exists() or not world.run.goal or world.frozen or world.flow.in_sessions:
         return
     if not (world.run_dir / lock.NAME).exists() and _committed(world) is None and not _told(world):
-        world.book.steps.clear()
-        world.book.loose.clear()
+        for told in (world.book.steps, world.book.loose, world.book.approvals):
+            told.clear()
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write(str(path), (world.run.goal + "\n").encode("utf-8", "surrogateescape"))
     world.ledger.add(

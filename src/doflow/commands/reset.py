@@ -131,8 +131,10 @@ def _forget(names: tuple[str, ...], steps: tuple[str, ...], world: World) -> Non
                 book.artifacts.setdefault(path, Artifact(digest, "agent", name))
         world.ledger.add("reset", step=step, **({"phase": phase} if phase else {}))
         world.drop(name)
+    told = {name.partition(":")[0] for name in names}
     for name in steps:
-        book.approvals.pop(name, None)
+        if book.approvals.pop(name, None) and name not in told:
+            world.ledger.add("reset", step=f"{name}.gate")
         found = world.flow.step(name)
         if found is not None and found.routes:
             book.variant = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doflow import keys, ledger, plan, sections
+from doflow import book, keys, ledger, plan, sections
 from doflow.lock import Approval
 from doflow.model import Outcome, Status, Step
 from doflow.world import World
@@ -29,10 +29,11 @@ def ask(step: Step, world: World) -> Outcome:
     if approved(step, world):
         return Outcome(Status.DONE)
     if world.settings.auto_approve or world.options.auto_approve:
+        seen = shown(step, world)
         with world.guard:
-            world.book.approvals[step.id] = Approval(shown(step, world), "auto_approve", "", ledger.now())
+            world.book.approvals[step.id] = Approval(seen, book.AUTO, "", ledger.now())
             world.book.loose.add(step.id)
-        world.ledger.add("approved", step=step.id, by="auto_approve", shown=shown(step, world))
+        world.ledger.add("approved", step=step.id, by=book.AUTO, shown=seen)
         return Outcome(Status.DONE)
     paths = ", ".join(world.path(said) for said in _made(step, world))
     question = plan.gate_text(step, world.settings)
