@@ -20,9 +20,7 @@ def take(world: World, name: str, why: str, commit: bool = True) -> tuple[str, .
     paths = tuple(world.path(said) for said in step.makes)
     missing = [path for path in paths if not world.digest(path)]
     if missing:
-        raise UsageError(
-            f"{name} cannot be taken as done: {', '.join(missing)} does not exist", f"doit {world.flow.name}"
-        )
+        raise UsageError(f"{name} cannot be taken as done: {', '.join(missing)} does not exist", world.again)
     world.put(name, _record(step, world), {path: Artifact(world.digest(path), "person", name) for path in paths})
     _phases(step, world)
     world.ledger.add("adopted", step=name, files=list(paths), message=why)

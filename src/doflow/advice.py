@@ -59,12 +59,12 @@ def of(world: World, lines: tuple[Line, ...], held: bool, failed: bool = False) 
 def command(world: World) -> str:
     """The command that goes on with exactly this run: on its branch; where that is gone, on the one that is here."""
     switch, which = _where(world)
-    return f"{switch}doit {world.run.flow}{which}{_reopened(world)}"
+    return f"{switch}doit {world.run.flow}{which}{_reopened(world)}{world.wished}"
 
 
 def reopening(world: World) -> str:
     """The command that takes up a finished run where we are."""
-    return f"doit {world.run.flow} --run={world.run.name} --reopen"
+    return f"doit {world.run.flow} --run={world.run.name} --reopen{world.wished}"
 
 
 def decide(world: World, verb: str, words: str = "") -> str:

@@ -32,4 +32,4 @@ def anew(world: World) -> str:
     """Where nothing of it is here: back, or another run."""
     back = bring_back(world)
     new = f'doit {world.run.flow} --new --goal="…"'
-    return f"{back} && doit {world.run.flow}   or, to start another run:   {new}" if back else new
+    return f"{back} && {world.again}   or, to start another run:   {new}" if back else new

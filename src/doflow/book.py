@@ -1,7 +1,8 @@
 """What is known about a run: its lock, and what the ledger adds to it.
 
 The lock is the truth for every step that has a commit. Steps without one (a shell command, a route) are also taken
-from the ledger; so is a yes by `auto_approve`, which is committed with the next step. What an earlier process began and did not finish is found here too.
+from the ledger; so is a yes by `auto_approve`, which is committed with the next step. What an earlier process began and
+did not finish is found here too.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Book:
     tries: dict[str, int] = field(default_factory=dict)
     logged: dict[str, int] = field(default_factory=dict)
     last: Mapping[str, Any] = field(default_factory=dict)
+    wished: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def lock(self) -> Lock:
@@ -84,6 +86,8 @@ def open_(run: Run, held: Lock | None, events: Path) -> Book:
     said: dict[str, Approval] = {}
     for entry in ledger.read(events):
         _replay(book, entry, held is None)
+        if entry["event"] == "options":
+            book.wished = entry
         if entry["event"] in _DECIDES:
             _decided(said, entry)
     for name, yes in said.items():

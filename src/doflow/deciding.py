@@ -35,7 +35,7 @@ def opened(run: str = "") -> Iterator[tuple[Desk, Work]]:
 def _unbegun(world: World) -> str:
     if world.head.branch != world.run.branch:
         return f"git switch {world.run.branch}   if it is on that branch; doflow status"
-    return f"doit {world.flow.name} --run={world.run.name}"
+    return f"doit {world.flow.name} --run={world.run.name}{world.wished}"
 
 
 def kept(work: Work, subject: str, paths: tuple[str, ...] = (), step: str = "") -> str:

@@ -169,13 +169,14 @@ def _end(session: Session, words: Any, result: int, interrupted: bool, enough: b
     for flow, work in session.works.items():
         work.whole = flow in words and session.code == 0 and not enough
     session.finish(interrupted)
-    flows = " ".join(session.works)
+    works = session.works
+    again = next(iter(works.values())).world.again if len(works) == 1 else f"doit {' '.join(works)}"
     session.works.clear()  # a long run holds much; what follows need not come on top of it
     if (session.root / project.STATE).is_dir():
         project.keep(session.project, session.environ)
         bundle.keep()
     if interrupted:
-        session.warn(f"interrupted; what is done stays done. Go on with: doit {flows}")
+        session.warn(f"interrupted; what is done stays done. Go on with: {again}")
         _hush()
     return session.code
 

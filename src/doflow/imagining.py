@@ -78,7 +78,7 @@ def _item(step: Step, name: str, world: World) -> Step:
     items = {item.id.partition(":")[2]: item for item in world.items(step)}
     if not items:
         words = f"{step.id} has no prompt yet: the list of its items does not exist"
-        raise UsageError(words, f"doit {world.flow.name} makes it; doflow plan shows by which step")
+        raise UsageError(words, f"{world.again} makes it; doflow plan shows by which step")
     if name and name not in items:
         known = ", ".join(items)
         raise UsageError(f"{step.id} has no item {name} (it has: {known})", f"doflow plan --prompt {step.id}")
@@ -90,7 +90,7 @@ def _phase(step: Step, number: str, world: World) -> Job:
     path = world.phases(step)
     if not world.digest(path):
         words = f"{step.id} has no prompt yet: its phases stand in {path}, which does not exist"
-        raise UsageError(words, f"doit {world.flow.name} makes it; doflow plan shows by which step")
+        raise UsageError(words, f"{world.again} makes it; doflow plan shows by which step")
     keyed = judge.phase_keys(step, world)
     open_ = [phase.number for phase, key in keyed if not judge.of_phase(step, phase, key, world).fresh]
     wanted = number or (open_ or [keyed[0][0].number])[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from doflow import files, keys, ledger, lock, runs, sessionpaths
+from doflow import files, keys, ledger, lock, options, runs, sessionpaths
 from doflow.errors import UsageError, WorldError
 from doflow.guards import unbuilt
 from doflow.light import replace
@@ -66,11 +66,12 @@ def _elsewhere(world: World) -> WorldError:
 
     name, branch, here = world.run.name, world.run.branch, world.head.branch or "no branch"
     if astray.gone(world):
-        again = f"doit {world.flow.name} --run={name} --reopen   takes it up here, on {here}; then decide what it asks"
-        return WorldError(f"run {name} belongs to branch {branch}, which does not exist any more", again)
+        again = f"doit {world.flow.name} --run={name} --reopen{world.wished}   takes it up here, on {here}"
+        gone = f"run {name} belongs to branch {branch}, which does not exist any more"
+        return WorldError(gone, f"{again}; then decide what it asks")
     return WorldError(
         f"run {name} belongs to branch {branch}, but {here} is checked out",
-        f"git switch {branch}   or, to go on here:   doit {world.flow.name} --reopen",
+        f"git switch {branch}   or, to go on here:   doit {world.flow.name} --reopen{world.wished}",
     )
 
 
@@ -125,6 +126,14 @@ def begin(world: World) -> None:
     for name in (*world.given, lock.NAME):
         files.soon(str(world.run_dir / name))
     _hooks(world)
+
+
+def wished(world: World) -> None:
+    """Written down for whoever decides or looks between two commands: the options that the next one needs, too."""
+    lasting = world.options.lasting
+    if options.words(lasting) != options.words(world.book.wished):
+        world.ledger.add("options", **lasting)
+        world.book.wished = lasting
 
 
 def _moved(world: World) -> None:

@@ -23,7 +23,7 @@ DURABLE = frozenset({
     "run_started", "step_starting", "returned", "intent", "step_complete", "phase_starting", "phase_complete",
     "paused", "rate_limited", "error", "gate", "clarification", "pipeline_complete", "adopted", "approved",
     "rejected", "stopped", "answered", "forced", "reset", "review_started", "review_answer", "review_voided", "review_fixed",
-    "waiting",
+    "waiting", "options",
 })  # fmt: skip
 
 #: for a step that cost nothing: on disk a moment later (see `idle`)

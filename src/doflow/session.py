@@ -107,7 +107,7 @@ class Session:
     def add(self, work: Work) -> None:
         self.works[work.world.flow.name] = work
         if self.executing:
-            self.view.about(work.world.flow.name, work.world.run.name)
+            self.view.about(work.world.flow.name, work.world.run.name, work.world.again)
 
     def found(self, flow: str, run: str) -> None:
         """A run that a stamp knows as complete: nothing of it is opened."""
@@ -154,6 +154,8 @@ class Session:
             work.world.state_dir.mkdir(parents=True, exist_ok=True)
             hot.remove(str(self.root), work.world.flow.name)
             intake.begin(work.world)
+            if self.executing:
+                intake.wished(work.world)
             chosen = work.world.settings
             if self.executing and (chosen.gates or chosen.route_agents or chosen.step_timeouts):
                 from doflow import strangers
@@ -192,7 +194,7 @@ class Session:
     def _last(self, work: Work, interrupted: bool) -> None:
         idle.now()
         if interrupted and work.begun:
-            work.world.ledger.add("paused", message="interrupted", hint=f"doit {work.world.flow.name}")
+            work.world.ledger.add("paused", message="interrupted", hint=work.world.again)
             work.projection.finish("paused", "interrupted")
         elif work.begun or (work.whole and self.code == 0):
             self._finish(work)
@@ -206,7 +208,7 @@ class Session:
             return  # the run that it belongs to tells
         event, message, hint = notify.news(work.ends, self.code)
         if event:
-            hint = hint or ("" if event == "done" else f"doit {world.flow.name}")
+            hint = hint or ("" if event == "done" else world.again)
             about = (world.run.name, world.flow.name, message, hint)
             trouble = notify.tell(world.settings.notify, event, *about, self.environ, root=self.root)
             if trouble:

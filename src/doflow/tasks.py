@@ -15,8 +15,9 @@ from doflow.session import Session, Work
 from doflow.state import Backend
 
 if TYPE_CHECKING:
+    from doflow.options import Options
     from doflow.plan import Node
-    from doflow.world import Options, World
+    from doflow.world import World
 
 _FLAGS = (
     ("run", str, "", "the run that is meant: its name or number"),
@@ -127,15 +128,8 @@ def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
     found, planned = meant.present(session, run)
     options = _options(given, flow)
     world = World(
-        session.root,
-        found,
-        run,
-        opened.settings(),
-        planned,
-        session.environ,
-        session.hears,
-        options,
-    )
+        session.root, found, run, opened.settings(), planned, session.environ, session.hears, options, session.executing
+    )  # fmt: skip
     world.flow = concrete.flow(world.flow, world.params)
     work = Work(world, Projection(world))
     work.echo = _echo(world, session) if session.executing and world.flow.file.endswith((".dot", ".gv")) else None
@@ -163,7 +157,7 @@ def _echo(world: World, session: Session) -> Any:
 
 
 def _options(given: Mapping[str, Any], flow: str) -> Options:
-    from doflow.world import Options
+    from doflow.options import Options
 
     return Options(
         bool(given.get("next")), _names(given.get("force"), flow), _names(given.get("completed"), flow),

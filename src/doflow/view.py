@@ -33,8 +33,8 @@ class View:
     def close(self) -> None:
         """The run is over."""
 
-    def about(self, flow: str, run: str) -> None:
-        """A flow is at work on a run: entries of that run, and tasks of that flow, belong together."""
+    def about(self, flow: str, run: str, again: str = "") -> None:
+        """A flow is at work on a run: entries of that run, and tasks of that flow, belong together. `again` goes on."""
 
     def aside(self, task: str = "") -> None:
         """Somebody else writes to the terminal now (about this task, which has ended): make room."""
@@ -47,7 +47,7 @@ class Lines(View):
         self._out = out
         self._runs: dict[str, str] = {}
 
-    def about(self, flow: str, run: str) -> None:
+    def about(self, flow: str, run: str, again: str = "") -> None:
         self._runs[flow] = run
 
     def hear(self, entry: Entry) -> None:
@@ -73,6 +73,7 @@ class Plain(View):
         self._out = out
         self._began: dict[str, float] = {}
         self._flows: dict[str, str] = {}
+        self._again: dict[str, str] = {}
         self._did = False
         self._last = ""
 
@@ -106,8 +107,9 @@ class Plain(View):
             done, nothing = f"done: {entry['run']} ({entry['flow']})", f"{entry['run']}: nothing to do"
             self._say(done if self._did else nothing)
 
-    def about(self, flow: str, run: str) -> None:
+    def about(self, flow: str, run: str, again: str = "") -> None:
         self._flows[run] = flow
+        self._again[flow] = again
 
     def skipped(self, task: str) -> None:
         self._say(f"-- {task}")
@@ -121,7 +123,8 @@ class Plain(View):
         if outcome.hint:
             self._say(f"   next: {outcome.hint}")
         if "doit " not in outcome.hint and not outcome.hint.endswith(AGAIN):
-            self._say(f"   then: doit {task.partition(':')[0]}")
+            flow = task.partition(":")[0]
+            self._say(f"   then: {self._again.get(flow) or f'doit {flow}'}")
 
     def _name(self, entry: Entry) -> str:
         """The step or phase as doit calls it."""

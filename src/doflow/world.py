@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from doflow import book as books
-from doflow import concrete, environment, files, keys, ledger, lock, plan, sessionpaths
+from doflow import concrete, environment, files, keys, ledger, lock, options, plan, sessionpaths
 from doflow.light import dataclass, field
 from doflow.lock import Artifact, Record
 from doflow.model import Flow, Settings, Step
+from doflow.options import Options
 from doflow.repo import look
 from doflow.runs import INPUT, SNAPSHOT, Run
 
@@ -28,20 +29,6 @@ STATE = ".doflow"
 _FINDER = "glp"
 #: the checklist of the run at work (see `guards.stale`)
 TASKS = f"{STATE}/pipeline-tasks.md"
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line asks of this run beyond naming it."""
-
-    next: bool = False
-    force: frozenset[str] = frozenset()
-    completed: frozenset[str] = frozenset()
-    reopen: bool = False
-    auto_approve: bool = False
-    agent: str = ""
-    budget: str = ""
-    record: bool = False
 
 
 @dataclass(slots=True)
@@ -56,6 +43,7 @@ class World:
     environ: Mapping[str, str]
     listen: ledger.Listener
     options: Options = Options()
+    at_work: bool = False  # steps are done, not only looked at
     guard: Any = field(default_factory=threading.RLock)
     frozen: bool = False
     last_commit: str = ""
@@ -145,10 +133,13 @@ class World:
     @property
     def again(self) -> str:
         """The command that goes on with this run as it was begun."""
-        agent = f" --agent={self.options.agent}" if self.options.agent else ""
-        budget = f" --budget={self.options.budget}" if self.options.budget else ""
-        record = " --record" if self.options.record else ""
-        return f"doit {self.flow.name}{agent}{budget}{record}"
+        return f"doit {self.flow.name}{self.wished}"
+
+    @property
+    def wished(self) -> str:
+        """The options that it goes on with: of this command; where one only looks or decides, of the last that worked."""
+        mine = options.words(self.options.lasting)
+        return mine or ("" if self.at_work else options.words(self.book.wished))
 
     @property
     def shell(self) -> dict[str, str]:

@@ -52,7 +52,9 @@ def test_a_kept_yes_is_to_the_bytes_that_were_there_and_can_be_taken_back(dev: P
 
 
 def test_resetting_the_run_takes_back_the_yes_of_a_gate_that_only_asks(dev: Project):
-    dev.flow("dev", FLOW.replace(", gate: Is it right?", "") + "      ok: {kind: gate, reads: [spec.md], gate: Sure?}\n")
+    dev.flow(
+        "dev", FLOW.replace(", gate: Is it right?", "") + "      ok: {kind: gate, reads: [spec.md], gate: Sure?}\n"
+    )
     dev.agent("if step == 'plan': stop(75)\nusual()")
     text = dev.read("flows/dev.yaml").replace("steps:", "pipeline: [spec, ok, plan]\nsteps:")
     dev.write("flows/dev.yaml", text)
@@ -66,7 +68,9 @@ def test_resetting_the_run_takes_back_the_yes_of_a_gate_that_only_asks(dev: Proj
 
 
 def test_the_yes_of_a_last_gate_that_only_asks_is_committed_with_the_end(dev: Project):
-    dev.flow("dev", FLOW.replace(", gate: Is it right?", "") + "      ok: {kind: gate, reads: [plan.md], gate: Sure?}\n")
+    dev.flow(
+        "dev", FLOW.replace(", gate: Is it right?", "") + "      ok: {kind: gate, reads: [plan.md], gate: Sure?}\n"
+    )
     dev.commit("A gate at the end")
 
     assert dev.doit("dev", "--goal=x", "--auto-approve").returncode == 0

@@ -101,7 +101,7 @@ def _tell(line: Line, world: World) -> None:
     if line.role == "route" and line.state == "done":
         say(f"  its marker is `{line.author}`")
     if any("was" in words and "now" in words for words in line.remarks):
-        say(f"  (shown, not redone; doit {world.flow.name} --force={line.step} redoes it)")
+        say(f"  (shown, not redone; {world.again} --force={line.step} redoes it)")
 
 
 def _words(line: Line) -> str:
