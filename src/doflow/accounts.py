@@ -31,6 +31,15 @@ class Call:
     seconds: float
     tokens: tuple[int, int, int] | None = None
     usd: float | None = None
+    use: str = ""
+    asked: str | None = None  # the model that was asked for; `model` is the one that answered
+    free: bool = False  # it could not even be started
+
+    @property
+    def tells(self) -> bool:
+        """Whether it got to work, so that the next one may take as much."""
+        nothing = self.tokens is not None and not any(self.tokens) and not self.usd
+        return not self.free and (self.status == "done" or not (nothing or self.status in tally.NOTHING))
 
     def plain(self) -> dict[str, Any]:
         names = ("in", "out", "cached")
@@ -82,7 +91,7 @@ def _call(entry: dict[str, Any], settings: Settings) -> Call:
     return Call(
         entry["run"], entry["at"], entry["step"], entry.get("phase", ""), entry.get("role", "step"),
         entry.get("persona", ""), entry.get("attempt", 1), agent, model, entry.get("status", ""),
-        entry.get("seconds", 0.0), tokens, usd,
+        entry.get("seconds", 0.0), tokens, usd, entry.get("use", ""), entry.get("asked"), bool(entry.get("free")),
     )  # fmt: skip
 
 

@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from doflow import accounts, tally
+from doflow import accounts, doers, tally
 from doflow.accounts import Call, Forecast
-from doflow.model import BY_AGENT
+from doflow.light import replace
+from doflow.model import BY_AGENT, Profile, Step
 from doflow.outlook import WORK, Line
 from doflow.words import span
 from doflow.world import STATE, World
@@ -22,11 +23,21 @@ class Prospect:
         self._calls: dict[str, list[Call]] | None = None
 
     def of(self, line: Line) -> Forecast:
-        """`samples` 0 = this step was never counted here."""
+        """`samples` 0 = of this step nothing was ever counted here, by the agent and the model that would do it now."""
         step = self._world.flow.step(line.step)
         if step is None or not (step.kind in BY_AGENT or step.repair):
             return Forecast()
-        return accounts.forecast(self._history().get(line.step, ()), phase=line.role == "phase")
+        found = [call for call in self._history().get(line.step, ()) if call.tells and self._same(call, step)]
+        return accounts.forecast(found, phase=line.role == "phase")
+
+    def _same(self, call: Call, step: Step) -> bool:
+        """What a rehearsal, another agent or another model took says nothing of this one."""
+        if call.role == "fixer" and step.fixer:
+            step = replace(step, agent=step.fixer)
+        name = self._world.profile_of(step)
+        profile = self._world.settings.profile(name) or Profile(name, name)
+        model = doers.model(step, profile, self._world)
+        return call.agent == name and call.use in ("", profile.use) and call.asked in (None, model)
 
     def works(self, line: Line) -> bool:
         """Whether an agent would be called for this line."""

@@ -76,7 +76,14 @@ def _written(
     usd = tally.price(usage, profile, model, world.settings)
     used = {"in": usage.tokens_in, "out": usage.tokens_out, "cached": usage.tokens_cached} if usage else {}
     about = {name: value for name, value in entry.items() if name not in ("event", "at", "run", "model")}
-    about |= {"model": model, "status": outcome.status.value, "seconds": round(seconds, 3), **used, "usd": usd}
+    about |= {
+        "model": model,
+        "asked": entry.get("model", ""),
+        "status": outcome.status.value,
+        "seconds": round(seconds, 3),
+        **used,
+        "usd": usd,
+    }
     with world.guard:
         world.book.count(world.ledger.add("call_ended", **about))
     return usd

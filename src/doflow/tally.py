@@ -10,7 +10,7 @@ from doflow.model import Profile, Settings, Usage
 
 MILLION = 1_000_000
 #: calls that ended so have used nothing, or next to nothing
-_NOTHING = frozenset({"rate_limited", "auth"})
+NOTHING = frozenset({"rate_limited", "auth"})
 _AGAIN = frozenset({"failed", "paused"})
 
 
@@ -28,7 +28,7 @@ class Spent:
         """One `call_ended` entry of the ledger; not `now` = of an earlier process. A failure may be tried again at once,
         as often as `retry` says; not by command after command."""
         usd, told, status = entry.get("usd"), "in" in entry, entry.get("status")
-        counts = status not in _NOTHING and not entry.get("free") and not (now and status in _AGAIN)
+        counts = status not in NOTHING and not entry.get("free") and not (now and status in _AGAIN)
         self.usd += usd or 0.0
         self.tokens += entry.get("in", 0) + entry.get("out", 0)
         self.calls += 1

@@ -192,6 +192,44 @@ def test_a_forecast_of_unpriced_calls_is_in_tokens(work):
     assert "1,100 tokens (p90 1,100)" in told and "unpriced tokens 4,400 (p90 4,400)" in told
 
 
+UNKNOWN = "cost: unknown, no call of these steps has been counted here yet"
+
+
+def test_what_a_rehearsal_took_says_nothing_of_the_agent_that_is_paid(work):
+    assert work.doit("work", "--goal=x", "--agent=rehearsal").returncode == 0
+    work.git("switch", "-q", "main")
+
+    told = work.doflow("plan", "work", "--goal=new").stdout
+
+    assert UNKNOWN in told and "free" not in told
+    data = json.loads(work.doflow("plan", "work", "--goal=new", "--json").stdout)
+    assert {step["forecast"] for step in data["steps"]} == {None}
+    work.write("doflow.yaml", "agents:\n  default: {use: rehearsal}\n")  # under its name, another program
+    assert UNKNOWN in work.doflow("plan", "work", "--goal=new").stdout
+
+
+def test_what_another_agent_or_model_took_says_nothing_of_this_one(work):
+    work.settings("", agent="model: small")
+    work.agent(TELLS + 'uses(1000, 100, 0, 0.5, "small-2026"); work()')
+    assert work.doit("work", "--goal=x").returncode == 0
+    work.git("switch", "-q", "main")
+    assert "$0.50 (p90 $0.50)" in work.doflow("plan", "work", "--goal=new").stdout
+
+    work.settings("", agent="model: large")
+
+    assert UNKNOWN in work.doflow("plan", "work", "--goal=new").stdout
+
+
+@pytest.mark.parametrize("ends", ["uses(0, 0)\nstop(1)", "stop(127)", "stop(75)"])
+def test_a_call_that_did_not_get_to_work_says_nothing_of_the_cost(work, ends):
+    work.agent(TELLS + ends)
+    assert work.doit("work", "--goal=x").returncode in (1, 3), ends
+
+    told = work.doflow("plan").stdout
+
+    assert UNKNOWN in told and "0 tokens" not in told, told
+
+
 @pytest.mark.always
 def test_a_dry_run_prints_exactly_what_is_sent_and_its_size(work):
     work.agent(TELLS + "work()")
