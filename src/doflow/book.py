@@ -20,7 +20,7 @@ from doflow.tally import Spent
 _REVIEW = frozenset({"review_started", "review_answer", "review_voided", "review_fixed"})
 #: who says yes where no person does
 AUTO = "auto_approve"
-_DECIDES = frozenset({"approved", "gate", "rejected", "reset"})
+_DECIDES = frozenset({"approved", "gate", "rejected", "reset", "adopted"})
 _ENDS = frozenset({"stopped", "step_complete", "phase_complete", "error", "reset", "adopted"})
 
 
@@ -89,7 +89,7 @@ def open_(run: Run, held: Lock | None, events: Path) -> Book:
         if entry["event"] == "options":
             book.wished = entry
         if entry["event"] in _DECIDES:
-            _decided(said, entry)
+            _decided(book, said, entry, held is None)
     for name, yes in said.items():
         known = book.approvals.get(name)
         if known is None or (known.digest != yes.digest and known.at < yes.at):
@@ -98,12 +98,16 @@ def open_(run: Run, held: Lock | None, events: Path) -> Book:
     return book
 
 
-def _decided(said: dict[str, Approval], entry: Mapping[str, Any]) -> None:
-    """The yes that the lock may not hold yet, until somebody takes it back or the gate asks again."""
-    if entry["event"] != "approved":
-        said.pop(entry.get("step", "").removesuffix(".gate"), None)
-    elif entry.get("by") == AUTO:
-        said[entry["step"]] = Approval(entry.get("shown", ""), AUTO, entry.get("note", ""), entry["at"])
+def _decided(book: Book, said: dict[str, Approval], entry: Mapping[str, Any], alone: bool) -> None:
+    """The yes that the lock may not hold yet, until somebody takes it back or the gate asks again. `alone`: there is no
+    lock here (the run's branch is not checked out), and the ledger knows what persons decided, too."""
+    event, name, note = entry["event"], entry.get("step", "").removesuffix(".gate"), entry.get("note", "")
+    if event == "approved" and (alone or entry.get("by") == AUTO):
+        said[name] = Approval(entry.get("shown", ""), entry.get("by", ""), note, entry["at"])
+    elif event in ("gate", "rejected", "reset"):
+        said.pop(name, None)
+    if alone and event in ("rejected", "adopted"):
+        book.notes[name] = note
 
 
 def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:

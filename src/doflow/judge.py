@@ -95,6 +95,12 @@ def edited(step: Step, world: World) -> tuple[str, ...]:
     return tuple(path for said in step.makes if carried(path := world.path(said), world))
 
 
+def rejected(step: Step, world: World) -> str:
+    """In words: somebody said no to what it has made, and it has not been done again since; '' = it is not so."""
+    note, record = world.book.notes.get(step.id, ""), world.book.steps.get(step.id)
+    return _WORDS["note"] if note and record and record.parts.get("note") != keys.short(note) else ""
+
+
 def _undone(name: str, world: World) -> str:
     if name in world.book.returned:
         return "its agent has returned; what is left is to check and commit"

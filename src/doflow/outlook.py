@@ -133,7 +133,8 @@ def _step(step: Step, world: World, forgotten: bool) -> Line:
     record = world.book.steps.get(step.id)
     author = judge.author(step.id, step, world)
     if away(world):
-        return Line(step.id, "step", step.id, author=author, reasons=() if record else (_NEW,))
+        no = judge.rejected(step, world) if record else _NEW
+        return Line(step.id, "step", step.id, author=author, reasons=(no,) if no else ())
     if step.id in world.book.returned and not world.run.fresh:
         return Line(step.id, "step", step.id, reasons=(_left(world.book.returned[step.id]),))
     verdict = judge.of_step(step, world)
@@ -200,7 +201,8 @@ def _question(node: Node, name: str, step: Step, world: World) -> Line | None:
     """A gate, open questions, or where a marker leads."""
     if node.role == "gate":
         held = world.book.approvals.get(step.id)
-        if world.frozen or gate.approved(step, world):
+        yes = held is not None if away(world) else gate.approved(step, world)
+        if world.frozen or yes:
             return Line(name, "gate", step.id, author=held.by if held else "auto_approve")
         return Line(name, "gate", step.id, "asks", (plan.gate_text(step, world.settings),))
     if node.role == "clarify":
