@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from doflow import ledger, plan, runs
+from doflow.kinds import gate
 from doflow.light import dataclass
 from doflow.outlook import FAULT, SETTLED, Line, away
 from doflow.repo import look
@@ -151,8 +152,8 @@ def _asked(line: Line, world: World) -> Advice:
         step = world.flow.step(line.step)
         paths = ", ".join(world.path(said) for said in step.makes) if step else ""
         words = f"{line.reasons[0]} ({paths})" if paths else line.reasons[0]
-        yes, no = decide(world, "approve", line.step), decide(world, "reject", f"{line.step} --note '…'")
-        return Advice(words, f"{yes}   or   {no}   then: {go}")
+        how = gate.answers(step, world, lambda verb, words: decide(world, verb, words), go) if step else go
+        return Advice(words, how)
     if line.role == "clarify":
         asked = "".join(f"\n  {number}. {words}" for number, words in enumerate(line.reasons, 1))
         return Advice(f"{line.step} asks:{asked}", f"{decide(world, 'answer')}   then: {go}")

@@ -63,7 +63,7 @@ def of(world: World, held: bool = False) -> tuple[Line, ...]:
         found = [_placed(line, ready, held, world) for line in told]
         found = [_perhaps(line, step, changing, undecided, world) for line in _in_turn(found)]
         lines += found
-        if any(line.state not in SETTLED for line in found):
+        if not ready or any(line.state not in SETTLED for line in found):
             unsettled.add(name)
         if any(line.reasons or line.maybe for line in found if line.role in WORK) and not _faulty(found):
             changing |= dict.fromkeys(_changes(step, world), name)

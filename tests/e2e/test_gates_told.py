@@ -58,3 +58,80 @@ def test_a_yes_that_was_taken_back_is_none_on_another_branch(dev: Project, words
     dev.git("switch", "-q", "main")
 
     assert told(dev)[0].startswith("Is it right?")
+
+
+ONLY = """\
+    flow: only
+    params:
+      goal: {about: What to build, required: true}
+    steps:
+      a: {prompt: Write it, makes: a.md}
+      b: {prompt: More of it, reads: [a.md], makes: b.md}
+      ok: {kind: gate, reads: [a.md], gate: Good?}
+      last: {prompt: The last, reads: [b.md], makes: last.md}
+"""
+INNER = "flow: inner\nsteps:\n  a: {prompt: A, makes: a.md}\n  b: {prompt: B, makes: b.md}\n"
+OUTER = """\
+    flow: outer
+    params:
+      goal: {about: What to build, required: true}
+    steps:
+      design: {kind: flow, flow: inner, gate: Good?}
+      last: {prompt: The last, makes: last.md}
+"""
+
+
+@pytest.fixture(params=["only", "outer"])
+def asks(project: Project, request: pytest.FixtureRequest) -> tuple[Project, str, str, str]:
+    """At a gate that only asks: the flow, the gate, the step that made what it shows."""
+    project.flow("only", ONLY)
+    project.write("flows/inner.yaml", INNER)
+    project.flow("outer", OUTER)
+    project.commit("Flows")
+    assert project.doit(request.param, "--goal=f").returncode == 2
+    return project, request.param, *(("ok", "a") if request.param == "only" else ("design", "design/b"))
+
+
+def test_a_gate_that_only_asks_is_told_as_the_run_tells_it(asks: tuple[Project, str, str, str]):
+    project, flow, gate, maker = asks
+    said = project.doit(flow).stdout
+
+    words, command = told(project)
+
+    assert command == f"doflow approve {gate}   or   doflow reject {maker} --note '…'   then: doit {flow}"
+    assert f"|| {flow}:{gate}: {words}\n   next: {command}\n" in said.replace(f"{gate}.gate", gate)
+    assert project.doflow("reject", maker, "--note", "no").returncode == 0
+
+
+@pytest.mark.parametrize("which", ["a", "b"])
+def test_after_a_no_the_gate_behind_it_waits_and_takes_no_yes(asks: tuple[Project, str, str, str], which: str):
+    project, flow, gate, _ = asks
+    step = f"design/{which}" if flow == "outer" else which
+    assert project.doflow("reject", step, "--note", "no").returncode == 0
+
+    words, command = told(project)
+
+    assert (words, command) == (f"{step}: it was rejected with a note", f"doit {flow}")
+    for args in (("approve",), ("approve", gate)):
+        refused = project.doflow(*args)
+        assert (refused.returncode, f"doit {flow}" in refused.stderr) == (1, True), refused.stderr
+    project.git("switch", "-q", "main")
+    assert told(project) == (f"{step}: it was rejected with a note", f"git switch 001-f && doit {flow}")
+
+
+def test_where_nobody_reads_a_note_no_reject_is_named(project: Project):
+    project.flow("counted", """\
+        flow: counted
+        steps:
+          count: {kind: shell, run: [sh, -c, "echo 1 > $DOFLOW_RUN_DIR/n.txt"], makes: n.txt, gate: Enough?}
+          sure: {kind: gate, gate: Sure?}
+    """)  # fmt: skip
+    project.commit("A flow")
+    assert project.doit("counted").returncode == 2
+
+    assert (
+        told(project)[1] == "doflow approve count   or   doit counted --force=count   does it anew   then: doit counted"
+    )
+    project.doflow("approve")
+    assert project.doit("counted").returncode == 2
+    assert told(project)[1] == "doflow approve sure   then: doit counted"

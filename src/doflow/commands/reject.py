@@ -15,10 +15,6 @@ ABOUT = "say no to a step's result, with a note: the next run lets its agent rev
 EXAMPLES = """\
   doflow reject plan --note "too much at once: leave the mobile app out"
 """
-_NOTELESS = {
-    "implement": "is done in phases", "shell": "is done by a command", "review": "is a review",
-    "install": "is done by doflow itself", "session": "is a session of its own",
-}  # fmt: skip
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,10 +50,10 @@ def _step(work: Work, said: str, note: str) -> Step:
     step = deciding.named(work, said)
     if step.kind == "gate":
         maker = gate.maker(step, world)
-        hint = f'doflow reject {maker if maker != step.id else "STEP"} --note "{note}"'
+        hint = f'doflow reject {maker.id if maker else "STEP"} --note "{note}"'
         raise UsageError(f"{step.id} only asks; reject the step that made what it shows", hint)
-    if step.kind in _NOTELESS:
-        who = _NOTELESS[step.kind]
+    if step.kind in gate.NOTELESS:
+        who = gate.NOTELESS[step.kind]
         hint = f"edit what it reads and run again, or do it anew: {deciding.onward(world)} --force={step.id}"
         raise UsageError(f"{step.id} {who}, which reads no note", hint)
     if not any(world.digest(world.path(made)) for made in step.makes):

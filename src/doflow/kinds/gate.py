@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from doflow import book, keys, ledger, plan, sections
 from doflow.lock import Approval
 from doflow.model import Outcome, Status, Step
 from doflow.world import World
+
+#: who does a step, where nobody reads a note
+NOTELESS = {
+    "implement": "is done in phases", "shell": "is done by a command", "review": "is a review",
+    "install": "is done by doflow itself", "session": "is a session of its own",
+}  # fmt: skip
 
 
 def approved(step: Step, world: World) -> bool:
@@ -38,16 +46,29 @@ def ask(step: Step, world: World) -> Outcome:
     paths = ", ".join(world.path(said) for said in _made(step, world))
     question = plan.gate_text(step, world.settings)
     reason = f"{question} ({paths})" if paths else question
-    hint = f"doflow approve {step.id}   or   doflow reject {maker(step, world)} --note '…'   then: {world.again}"
+    hint = answers(step, world, lambda verb, words: f"doflow {verb} {words}", world.again)
     world.ledger.add("gate", step=step.id, message=reason, hint=hint, shown=shown(step, world))
     return Outcome(Status.PAUSED, reason, hint)
 
 
-def maker(step: Step, world: World) -> str:
+def answers(step: Step, world: World, decide: Callable[[str, str], str], again: str) -> str:
+    """The commands that say yes and no, and the one that then goes on. No is said to a step whose doer reads a note."""
+    yes, whose = decide("approve", step.id), maker(step, world)
+    if whose is None:
+        return f"{yes}   then: {again}"
+    if whose.kind in NOTELESS:
+        return f"{yes}   or   {again} --force={whose.id}   does it anew   then: {again}"
+    no = decide("reject", f"{whose.id}{':ITEM' if whose.foreach else ''} --note '…'")
+    return f"{yes}   or   {no}   then: {again}"
+
+
+def maker(step: Step, world: World) -> Step | None:
     """Whose work a no sends back: of a gate that only asks, the last step that made what it shows."""
-    shown = {read.path for read in step.reads} if step.kind == "gate" else set()
-    made = [name for name in world.order() if (other := world.flow.step(name)) and shown & {*other.makes}]
-    return made[-1] if made else step.id
+    if step.kind != "gate":
+        return step
+    shown = {read.path for read in step.reads}
+    active = [found for name in world.order() if (found := world.flow.step(name))]
+    return next((found for found in reversed(active) if shown & {*found.makes}), None)
 
 
 def _made(step: Step, world: World) -> tuple[str, ...]:
