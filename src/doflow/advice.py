@@ -15,6 +15,7 @@ from doflow.repo import look
 from doflow.world import World
 
 _VERBS = ("approve", "reject", "answer", "adopt", "reset", "logs", "why")
+_PAUSES = ("gate", "clarify")
 _GOES_ON = frozenset({
     "step_starting", "phase_starting", "step_complete", "phase_complete", "adopted", "approved", "rejected", "answered",
     "reset", "forced", "pipeline_complete",
@@ -40,9 +41,9 @@ def of(world: World, lines: tuple[Line, ...], held: bool, failed: bool = False) 
     ended = _ended(world, lines, failed)
     if failed and ended is not None:
         return ended
-    asked = next((line for line in lines if line.state == "asks"), None)
-    if asked is not None:
-        return _asked(asked, world)
+    asked = [line for line in lines if line.state == "asks"]
+    if asked:
+        return _together(asked, world)
     if all(line.state in (SETTLED if world.frozen else ("done",)) for line in lines):
         return Advice("", "")
     go = command(world)
@@ -140,23 +141,42 @@ def _aimed(hint: str, world: World) -> str:
     return re.sub(verbs, lambda found: f"{first}{found[0]}{which}", hint)
 
 
+def _together(asked: list[Line], world: World) -> Advice:
+    """What waits for a person: of several pauses side by side each is named."""
+    pauses = [line for line in asked if line.role in _PAUSES]
+    if len(pauses) < 2 or asked[0] not in pauses or _reopened(world):
+        return _asked(asked[0], world)
+    words, ways, first = [], {}, 1
+    for line in pauses:
+        told, how = _pause(line, world, first)
+        words.append(told)
+        ways[how] = True
+        first += len(line.reasons) if line.role == "clarify" else 0
+    return Advice("\n".join(words), f"{'   and   '.join(ways)}   then: {command(world)}")
+
+
+def _pause(line: Line, world: World, first: int = 1) -> tuple[str, str]:
+    """A gate or questions (the first of them with this number) in words, and the commands that answer it."""
+    if line.role == "clarify":
+        asked = "".join(f"\n  {number}. {words}" for number, words in enumerate(line.reasons, first))
+        return f"{line.step} asks:{asked}", decide(world, "answer")
+    step = world.flow.step(line.step)
+    assert step is not None
+    paths = ", ".join(world.path(said) for said in step.makes)
+    how = gate.answers(step, world, lambda verb, words: decide(world, verb, words), command(world))
+    return f"{line.reasons[0]} ({paths})" if paths else line.reasons[0], how
+
+
 def _asked(line: Line, world: World) -> Advice:
     go = command(world)
     if line.role == FAULT:
         return Advice(line.reasons[0], _aimed(line.remarks[0], world))
-
-    if _reopened(world) and line.role in ("gate", "clarify"):
+    if _reopened(world) and line.role in _PAUSES:
         here = f"{go}   takes it up here, on {world.head.branch or 'no branch'}, and asks again"
         return Advice(f"{line.reasons[0]} (its branch {world.run.branch} does not exist any more)", here)
-    if line.role == "gate":
-        step = world.flow.step(line.step)
-        paths = ", ".join(world.path(said) for said in step.makes) if step else ""
-        words = f"{line.reasons[0]} ({paths})" if paths else line.reasons[0]
-        how = gate.answers(step, world, lambda verb, words: decide(world, verb, words), go) if step else go
-        return Advice(words, how)
-    if line.role == "clarify":
-        asked = "".join(f"\n  {number}. {words}" for number, words in enumerate(line.reasons, 1))
-        return Advice(f"{line.step} asks:{asked}", f"{decide(world, 'answer')}   then: {go}")
+    if line.role in _PAUSES:
+        told, how = _pause(line, world)
+        return Advice(told, f"{how}   then: {go}")
     found = world.flow.step(line.step)
     rule = plan.rule(found, world.book.markers.get(line.step, "")) if found else None
     if rule is None:

@@ -135,3 +135,25 @@ def test_where_nobody_reads_a_note_no_reject_is_named(project: Project):
     project.doflow("approve")
     assert project.doit("counted").returncode == 2
     assert told(project)[1] == "doflow approve sure   then: doit counted"
+
+
+def test_of_several_pauses_side_by_side_each_is_named(project: Project):
+    project.flow("both", """\
+        flow: both
+        params: {goal: {about: What, required: true}}
+        steps:
+          a: {prompt: A, makes: a.md, after: [], gate: Good?}
+          b: {prompt: B, makes: b.md, after: [], clarify: true}
+          c: {prompt: C, makes: c.md, after: [a, b]}
+    """)  # fmt: skip
+    project.commit("A flow")
+    project.agent("if step == 'b': make('# B\\n\\n[NEEDS CLARIFICATION: red or blue?]\\n')\nelse: usual()")
+    assert project.doit("-n", "2", "both", "--goal=f").returncode == 2
+
+    words, command = told(project)
+
+    assert words == "Good? (specs/001-f/a.md)\nb asks:\n  1. red or blue?"
+    both = "doflow approve a   or   doflow reject a --note '…'   and   doflow answer   then: doit both"
+    assert command == both
+    assert project.doflow("answer", "red").returncode == 0
+    assert told(project)[0] == "Good? (specs/001-f/a.md)"

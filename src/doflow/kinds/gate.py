@@ -46,20 +46,21 @@ def ask(step: Step, world: World) -> Outcome:
     paths = ", ".join(world.path(said) for said in _made(step, world))
     question = plan.gate_text(step, world.settings)
     reason = f"{question} ({paths})" if paths else question
-    hint = answers(step, world, lambda verb, words: f"doflow {verb} {words}", world.again)
+    ways = answers(step, world, lambda verb, words: f"doflow {verb} {words}", world.again)
+    hint = f"{ways}   then: {world.again}"
     world.ledger.add("gate", step=step.id, message=reason, hint=hint, shown=shown(step, world))
     return Outcome(Status.PAUSED, reason, hint)
 
 
 def answers(step: Step, world: World, decide: Callable[[str, str], str], again: str) -> str:
-    """The commands that say yes and no, and the one that then goes on. No is said to a step whose doer reads a note."""
+    """The commands that say yes and no. No is said to a step whose doer reads a note; `again` goes on."""
     yes, whose = decide("approve", step.id), maker(step, world)
     if whose is None:
-        return f"{yes}   then: {again}"
+        return yes
     if whose.kind in NOTELESS:
-        return f"{yes}   or   {again} --force={whose.id}   does it anew   then: {again}"
+        return f"{yes}   or   {again} --force={whose.id}   does it anew"
     no = decide("reject", f"{whose.id}{':ITEM' if whose.foreach else ''} --note '…'")
-    return f"{yes}   or   {no}   then: {again}"
+    return f"{yes}   or   {no}"
 
 
 def maker(step: Step, world: World) -> Step | None:
