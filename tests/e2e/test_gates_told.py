@@ -157,3 +157,16 @@ def test_of_several_pauses_side_by_side_each_is_named(project: Project):
     assert command == both
     assert project.doflow("answer", "red").returncode == 0
     assert told(project)[0] == "Good? (specs/001-f/a.md)"
+
+
+def test_a_no_to_a_phase_is_refused_with_what_to_do_instead(project: Project):
+    assert project.doit("tiny", "--goal=f", "--auto-approve").returncode == 0
+    lists = f"specs/{project.runs()[0]}/tasks.md"
+
+    one = project.doflow("reject", "implement:2", "--note", "no").stderr
+    whole = project.doflow("reject", "implement", "--note", "no").stderr
+
+    assert "implement:2 is a phase" in one and f"edit its tasks in {lists}" in one, one
+    assert "doflow reset implement:2   lets it" in one
+    assert f"edit {lists}" in whole and "doflow reset implement:N" in whole, whole
+    assert project.doflow("reset", "implement:2", "--yes").returncode == 0

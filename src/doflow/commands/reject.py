@@ -47,6 +47,7 @@ def reject(args: argparse.Namespace) -> int:
 
 def _step(work: Work, said: str, note: str) -> Step:
     world = work.world
+    _phase(work, said)
     step = deciding.named(work, said)
     if step.kind == "gate":
         maker = gate.maker(step, world)
@@ -55,11 +56,29 @@ def _step(work: Work, said: str, note: str) -> Step:
     if step.kind in gate.NOTELESS:
         who = gate.NOTELESS[step.kind]
         hint = f"edit what it reads and run again, or do it anew: {deciding.onward(world)} --force={step.id}"
+        hint = _instead(step, "", world) if step.kind == "implement" else hint
         raise UsageError(f"{step.id} {who}, which reads no note", hint)
     if not any(world.digest(world.path(made)) for made in step.makes):
         names = ", ".join(world.path(made) for made in step.makes) or "an artifact"
         raise UsageError(f"there is nothing to reject yet: {step.id} has not made {names}", deciding.onward(world))
     return step
+
+
+def _phase(work: Work, said: str) -> None:
+    """No agent of a phase reads a note: its section of the task list says what is to be done."""
+    bare = said.removeprefix(f"{work.world.flow.name}:")
+    name, _, number = bare.partition(":")
+    step = work.world.flow.step(name)
+    if number and step is not None and step.kind == "implement":
+        raise UsageError(f"{bare} is a phase, and its agent reads no note", _instead(step, number, work.world))
+
+
+def _instead(step: Step, number: str, world: World) -> str:
+    what = "its tasks in " if number else ""
+    return (
+        f"edit {what}{world.phases(step)}, then: {deciding.onward(world)}   or   "
+        f"doflow reset {step.id}:{number or 'N'}   lets it, and the phases after it, be done again"
+    )
 
 
 def _worded(step: Step, note: str, world: World) -> str:
