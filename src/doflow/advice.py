@@ -145,7 +145,7 @@ def _together(asked: list[Line], world: World) -> Advice:
     """What waits for a person: of several pauses side by side each is named."""
     pauses = [line for line in asked if line.role in _PAUSES]
     if len(pauses) < 2 or asked[0] not in pauses or _reopened(world):
-        return _asked(asked[0], world)
+        return on(asked[0], world)
     words, ways, first = [], {}, 1
     for line in pauses:
         told, how = _pause(line, world, first)
@@ -162,12 +162,12 @@ def _pause(line: Line, world: World, first: int = 1) -> tuple[str, str]:
         return f"{line.step} asks:{asked}", decide(world, "answer")
     step = world.flow.step(line.step)
     assert step is not None
-    paths = ", ".join(world.path(said) for said in step.makes)
     how = gate.answers(step, world, lambda verb, words: decide(world, verb, words), command(world))
-    return f"{line.reasons[0]} ({paths})" if paths else line.reasons[0], how
+    return gate.question(step, world), how
 
 
-def _asked(line: Line, world: World) -> Advice:
+def on(line: Line, world: World) -> Advice:
+    """What one line waits for that asks a person something."""
     go = command(world)
     if line.role == FAULT:
         return Advice(line.reasons[0], _aimed(line.remarks[0], world))

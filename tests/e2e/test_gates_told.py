@@ -170,3 +170,25 @@ def test_a_no_to_a_phase_is_refused_with_what_to_do_instead(project: Project):
     assert "doflow reset implement:2   lets it" in one
     assert f"edit {lists}" in whole and "doflow reset implement:N" in whole, whole
     assert project.doflow("reset", "implement:2", "--yes").returncode == 0
+
+
+def test_a_gate_that_only_asks_names_what_it_shows_and_why_names_the_commands(asks: tuple[Project, str, str, str]):
+    project, flow, gate, _ = asks
+    shown = "specs/001-f/a.md" if flow == "only" else "specs/001-f/design/a.md, specs/001-f/design/b.md"
+    assert f"|| {flow}:{gate}: Good? ({shown})\n" in project.doit(flow).stdout.replace(f"{gate}.gate", gate)
+    words, command = told(project)
+    assert words == f"Good? ({shown})"
+
+    why = project.doflow("why", gate).stdout
+
+    assert f"  Good? ({shown})\n  next: {command}\n" in why, why
+    assert json.loads(project.doflow("why", gate, "--json").stdout)["next"] == command
+    assert f"approved: {shown}\n" in project.doflow("approve").stdout
+    assert "next" not in project.doflow("why", gate).stdout
+
+
+def test_why_of_a_question_names_the_command_too(dev: Project):
+    why = dev.doflow("why", "spec.gate").stdout
+
+    command = "doflow approve spec   or   doflow reject spec --note '…'   then: doit dev"
+    assert f"  Is it right? (specs/001-f/spec.md)\n  next: {command}\n" in why

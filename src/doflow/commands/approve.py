@@ -85,5 +85,5 @@ def _paths(step: Step, world: World) -> tuple[str, ...]:
 
 
 def _shown(step: Step, world: World) -> str:
-    paths = ", ".join(_paths(step, world))
+    paths = gate.files(step, world)
     return f": {paths}" if paths else ""

@@ -90,8 +90,11 @@ def _idle(work: Work, name: str) -> Line:
 
 def _tell(line: Line, world: World) -> None:
     say(f"{line.name} ({world.flow.name}, run {world.run.name}): {_words(line)}")
-    for words in line.reasons:
+    asks = advice.on(line, world) if line.state == "asks" and line.role != outlook.FAULT else None
+    for words in (asks.waits,) if asks else line.reasons:
         say(f"  because {words}" if line.role in outlook.WORK else f"  {words}")
+    if asks:
+        say(f"  next: {asks.command}")
     if line.maybe:
         say(f"  may run, {line.maybe}")
     for words in line.remarks:
@@ -182,4 +185,6 @@ def _plain(world: World, name: str, lines: list[Line]) -> dict[str, Any]:
         entries.append({**each.plain(), **about})
     where: dict[str, Any] = {"run": world.run.name, "flow": world.flow.name, "goal": runs.shorten(world.run.goal)}
     files = {"makes": _makes(step, world), "reads": _reads(line, step, world)} if step else {}
-    return {**where, **entries[0], "step": name, **files, "parts": entries}
+    go = advice.on(line, world).command if line.state == "asks" else ""
+    go = advice.command(world) if line.state in ("stale", "next") else go
+    return {**where, **entries[0], "step": name, "next": go, **files, "parts": entries}

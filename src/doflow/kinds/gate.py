@@ -9,6 +9,7 @@ from doflow.lock import Approval
 from doflow.model import Outcome, Status, Step
 from doflow.world import World
 
+_MANY = 6
 #: who does a step, where nobody reads a note
 NOTELESS = {
     "implement": "is done in phases", "shell": "is done by a command", "review": "is a review",
@@ -24,9 +25,7 @@ def approved(step: Step, world: World) -> bool:
 
 def shown(step: Step, world: World) -> str:
     """The digest of what the person is asked about: a yes to something else does not count."""
-    paths = [path for said in _made(step, world) for path in world.place.expand(said)]
-    paths += [path for read in step.reads for path in world.place.expand(read.path)] if step.kind == "gate" else []
-    seen = [[path, world.digest(path)] for path in paths]
+    seen = [[path, world.digest(path)] for path in _material(step, world)]
     if not seen:  # nothing to look at: the yes is to what was done
         names = [step.id] if step.kind != "gate" else list(world.before(step.id))
         seen = [[name, world.book.steps[name].key] for name in names if name in world.book.steps]
@@ -43,13 +42,31 @@ def ask(step: Step, world: World) -> Outcome:
             world.book.loose.add(step.id)
         world.ledger.add("approved", step=step.id, by=book.AUTO, shown=seen)
         return Outcome(Status.DONE)
-    paths = ", ".join(world.path(said) for said in _made(step, world))
-    question = plan.gate_text(step, world.settings)
-    reason = f"{question} ({paths})" if paths else question
+    reason = question(step, world)
     ways = answers(step, world, lambda verb, words: f"doflow {verb} {words}", world.again)
     hint = f"{ways}   then: {world.again}"
     world.ledger.add("gate", step=step.id, message=reason, hint=hint, shown=shown(step, world))
     return Outcome(Status.PAUSED, reason, hint)
+
+
+def question(step: Step, world: World) -> str:
+    """What is asked, and about which files."""
+    words, paths = plan.gate_text(step, world.settings), files(step, world)
+    return f"{words} ({paths})" if paths else words
+
+
+def files(step: Step, world: World) -> str:
+    """The files that a person is asked about, in words: those that are there, or are known from another branch."""
+    known = world.book.artifacts
+    paths = [path for path in _material(step, world) if step.kind != "gate" or path in known or world.digest(path)]
+    more = f" and {len(paths) - _MANY} more" if len(paths) > _MANY else ""
+    return ", ".join(paths[:_MANY]) + more
+
+
+def _material(step: Step, world: World) -> list[str]:
+    """What the step has made; of a gate that only asks, what it reads."""
+    said = [*_made(step, world), *(read.path for read in step.reads if step.kind == "gate")]
+    return [path for one in said for path in world.place.expand(one)]
 
 
 def answers(step: Step, world: World, decide: Callable[[str, str], str], again: str) -> str:
