@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from doflow import holder, project, runs
+from doflow import holder, hot, project, runs, sessionpaths
 from doflow.commands import say, say_json, table, warn
 from doflow.errors import DoflowError
 from doflow.repo import look
@@ -46,7 +46,8 @@ def status(args: Namespace) -> int:
     known = runs.known(root, opened.layout)
     for name in {"doflow.yaml", *(run.flow for run in known)} & opened.broken.keys():
         warn(opened.broken[name])
-    rows = [_row(root, run, working) for run in known]
+    here = _here(root, known)
+    rows = [_row(root, run, working, run is here) for run in known]
     if args.json:
         say_json({"project": str(root), "holder": working, "runs": rows})
     elif rows:
@@ -69,19 +70,29 @@ def _working(root: Path) -> dict[str, Any] | None:
         return {"pid": None, "since": "", "command": holder.who(root).strip(" ()")}
 
 
-def _row(root: Path, run: Run, working: Mapping[str, Any] | None) -> dict[str, Any]:
-    """One line of the table. A finished run is believed; anything else is looked at."""
+def _here(root: Path, known: Sequence[Run]) -> Run | None:
+    """The run of the branch that is checked out."""
+    branch = look.find(str(root)).branch
+    mine = [run for run in known if branch and run.branch == branch]
+    return next((run for run in reversed(mine) if not sessionpaths.parent(run.dir)), None)
+
+
+def _row(root: Path, run: Run, working: Mapping[str, Any] | None, here: bool) -> dict[str, Any]:
+    """One line of the table. A finished run is believed, unless it is the one that is checked out and something of it
+    was touched; anything else is looked at."""
     state = _projected(root, run)
     waits = command = ""
-    if state.get("status") != "completed":
+    done = state.get("status") == "completed"
+    if not done or (here and hot.holds(str(root), run.flow, None, run.name, dict(os.environ)) is None):
         try:
             state, waits, command = _looked(root, run, state, working)
         except DoflowError as error:
             waits, command = error.message, error.hint
     return {
         "run": run.name, "flow": run.flow, "status": state.get("status", "active"),
-        "died": state.get("died", False), "completed": len(state.get("completed", ())),
-        "steps": len(state.get("pipeline", ())), "branch": run.branch, "goal": run.goal, "dir": run.dir,
+        "died": state.get("died", False), "changed": done and bool(waits or command),
+        "completed": len(state.get("completed", ())), "steps": len(state.get("pipeline", ())),
+        "branch": run.branch, "goal": run.goal, "dir": run.dir,
         "current": run.branch == look.find(str(root)).branch, "waits": waits, "next": command,
     }  # fmt: skip
 
@@ -160,7 +171,8 @@ def _tell(rows: list[dict[str, Any]], working: Mapping[str, Any] | None) -> None
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    word = "died" if row["died"] else row["status"]
+    since = " (changed since)" if row["changed"] else ""
+    word = "died" if row["died"] else f"{row['status']}{since}"
     done = f"{row['completed']}/{row['steps']}" if row["steps"] else "?"
     goal = runs.shorten(row["goal"], 50)
     return ("*" if row["current"] else "", row["run"], row["flow"], word, done, row["branch"], goal)
