@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 TYPE_CHECKING = False
@@ -50,9 +49,6 @@ def main(argv: list[str] | None = None) -> int:
         return code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        _let_go()
-        return ERROR
     except Exception as error:
         return _failed(error, "--json" in words, _tool(words))
 
@@ -62,6 +58,9 @@ def _verb(words: list[str]) -> int:
         from doflow.hooks import hook
 
         return hook.run(words[1:])
+    from doflow import outlet
+
+    outlet.open_(patient=words[:1] == ["run"])
     if words and words[0] == "run":
         from doflow.commands import run
 
@@ -163,9 +162,10 @@ def _failed(error: Exception, as_json: bool, tool: bool = False) -> int:
         from doflow.words import clean
 
         sys.stderr.write(clean(f"ERROR: {error}") + "\n")
+    try:
+        sys.stdout.flush()
+    except OSError:
+        from doflow import outlet
+
+        outlet.give_up()
     return ERROR
-
-
-def _let_go() -> None:
-    """Whoever read our output has gone: nothing more is written, not even at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -19,7 +19,7 @@ from doit.cmdparse import CmdOption, CmdParseError, TaskParse
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 from doit.reporter import ConsoleReporter
 
-from doflow import bundle, creators, project
+from doflow import bundle, creators, outlet, project
 from doflow.session import Session
 from doflow.state import Backend
 
@@ -45,6 +45,7 @@ class FlowRun(Run):  # type: ignore[misc]
             session = self._session()
             if session is None:
                 raise
+            outlet.open_(patient=True)
             return _refused(session, _short(error, "doit help run"))
 
     def execute(self, params: Any, args: list[str]) -> int:
@@ -66,6 +67,7 @@ class FlowRun(Run):  # type: ignore[misc]
     def _ours(self, session: Session, params: Any, args: list[str]) -> int:
         from doflow.guards import nested
 
+        outlet.open_(patient=True)
         try:
             nested.validate_nested_execution(nested.session_path(args, str(session.root)), session.environ)
         except nested.NestedExecutionError as error:
@@ -122,6 +124,8 @@ class FlowRun(Run):  # type: ignore[misc]
         session = self._session()
         if session is None:
             return int(super()._execute(*args, **given))
+        if getattr(given["outfile"], "name", "") == "<stdout>":  # as it was when doit was imported
+            given["outfile"] = sys.stdout
         base = given["reporter"]
         base = self.reporters[base] if isinstance(base, str) else base
         given["reporter"] = _noting(base, session)
@@ -177,7 +181,6 @@ def _end(session: Session, words: Any, result: int, interrupted: bool, enough: b
         bundle.keep()
     if interrupted:
         session.warn(f"interrupted; what is done stays done. Go on with: {again}")
-        _hush()
     return session.code
 
 
@@ -196,17 +199,6 @@ def _stopper(session: Session) -> Callable[[int, FrameType | None], None]:
             raise KeyboardInterrupt
 
     return stop
-
-
-def _hush() -> None:
-    """What cannot be printed any more, because the terminal is gone, must not change the exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, stream.fileno())
-            os.close(null)
 
 
 def _noting(base: Any, session: Session) -> Any:

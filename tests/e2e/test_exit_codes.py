@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from datetime import UTC, datetime, timedelta
@@ -332,3 +333,82 @@ def test_output_into_a_closed_pipe_does_not_stop_the_run(work):
     )  # fmt: skip
 
     assert eventually(lambda: work.state().get("status") == "completed")
+
+
+@pytest.mark.parametrize("end", ENDS, ids=ENDS.keys())
+@pytest.mark.parametrize("door", DOORS, ids=DOORS.keys())
+def test_a_reader_that_goes_away_changes_nothing_about_a_run(work, door, end):
+    script, code, status = ENDS[end]
+    work.agent(script)
+
+    unread = _unread(work, *DOORS[door])
+
+    assert (unread.returncode, unread.stderr) == (code, "")
+    assert work.state()["status"] == status
+
+
+@pytest.mark.always
+def test_a_reader_of_everything_that_goes_away_changes_nothing(work):
+    done = _unread(work, "doit", "work", err=subprocess.STDOUT)
+    refused = _unread(work, "doit", "work", "--nosuch", err=subprocess.STDOUT)
+
+    assert (done.returncode, refused.returncode, work.state()["status"]) == (0, 1, "completed")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
+def test_a_full_disk_behind_the_output_changes_nothing_about_a_run(work):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            ("doit", "work"), cwd=work.root, env=work.env, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+        asked = subprocess.run(
+            ("doflow", "status"),
+            cwd=work.root,
+            env=work.env,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr, work.state()["status"]) == (0, "", "completed")
+    assert (asked.returncode, asked.stderr.splitlines()[0]) == (1, "ERROR: No space left on device")
+
+
+@pytest.mark.always
+def test_a_command_whose_reader_goes_away_does_its_work_and_says_so(work):
+    work.agent("make('[NEEDS CLARIFICATION: which?]')")
+    work.doit("work")
+
+    looks = [_unread(work, "doflow", *words) for words in (("status",), ("plan",), ("logs",), ("--help",))]
+    refused = _unread(work, "doflow", "why", "nothing")
+    answered = _unread(work, "doflow", "answer", "this")
+
+    assert [(look.returncode, look.stderr) for look in looks] == [(0, "")] * 4
+    assert refused.returncode == 1
+    assert (answered.returncode, answered.stderr) == (0, "")
+    assert "this" in work.run_dir().joinpath("three.md").read_text()
+
+
+def test_a_follower_whose_reader_goes_away_ends(work):
+    work.agent("for number in range(600): say(f'line {number}'); time.sleep(0.1)")
+    running = work.start("doflow", "run", "work")
+    assert eventually(work.calls)
+
+    followed = _unread(work, "doflow", "logs", "one", "--follow")
+
+    assert (followed.returncode, running.poll()) == (0, None)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=20)
+
+
+def _unread(work: Project, *words: str, err: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    """A program into a pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        return subprocess.run(
+            words, cwd=work.root, env=work.env, stdout=writer, stderr=err, text=True, timeout=60, check=False
+        )
+    finally:
+        os.close(writer)

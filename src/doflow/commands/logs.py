@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from doflow import holder, ledger, project
+from doflow import holder, ledger, outlet, project
 from doflow.commands import say, say_json, table, warn
 from doflow.desk import Desk
 from doflow.errors import UsageError, WorldError
@@ -78,7 +78,7 @@ def logs(args: Namespace) -> int:
         return 0
     if log is None:
         raise _missing(run, name, args, _found(folder))
-    going = (lambda: holder.held(root)) if args.follow else (lambda: False)
+    going = (lambda: holder.held(root) and not outlet.gone()) if args.follow else (lambda: False)
     if args.json:
         return _print_json(run, log, going, args.follow)
     return _print(log, going, folder)

@@ -1,0 +1,75 @@
+"""Standard output and error whose reader may go away (`doflow run … | head -1`): what is printed then is lost, nothing else."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, TextIO
+
+_GONE = (errno.EPIPE, errno.EIO)  # the pipe, or the terminal, has nobody at its other end
+
+
+class Outlet(io.FileIO):
+    """`deaf`: nothing is written any more. `patient`: no failure to write is one of ours, a full disk's neither."""
+
+    deaf = False
+    patient = False
+
+    def write(self, data: Any) -> int:
+        if self.deaf:
+            return len(data)
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            if not self.patient and error.errno not in _GONE:
+                raise
+            self.deaf = True
+            return len(data)
+
+
+def open_(patient: bool = False) -> None:
+    """From now on what this process prints goes through outlets; for a run, whose end does not hang on it, `patient`."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and stream is getattr(sys, f"__{name}__") and not isinstance(_raw(stream), Outlet):
+            stream = _through(stream)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+    for outlet in _outlets():
+        outlet.patient = outlet.patient or patient
+
+
+def give_up() -> None:
+    """What could not be written is not tried again, not even at exit, where it would change the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def gone() -> bool:
+    """Has the reader of standard output gone?"""
+    raw = _raw(sys.stdout)
+    return isinstance(raw, Outlet) and raw.deaf
+
+
+def _outlets() -> Iterator[Outlet]:
+    for stream in (sys.stdout, sys.stderr):
+        raw = _raw(stream)
+        if isinstance(raw, Outlet):
+            yield raw
+
+
+def _raw(stream: TextIO | None) -> object:
+    return getattr(getattr(stream, "buffer", None), "raw", None)
+
+
+def _through(stream: TextIO) -> TextIO:
+    """The same stream, by its number, with an outlet at its end."""
+    stream.flush()
+    eager = bool(stream.line_buffering or getattr(stream, "write_through", False))
+    whole = io.BufferedWriter(Outlet(stream.fileno(), "wb", closefd=False))
+    return io.TextIOWrapper(whole, stream.encoding, stream.errors, newline="\n", line_buffering=eager)
