@@ -10,7 +10,7 @@ from doflow import keys, runs, sessionpaths
 from doflow.errors import Undecided, UsageError
 from doflow.light import replace
 from doflow.model import Flow, Param
-from doflow.runs import Run, Wish
+from doflow.runs import GoingOn, Run, Wish
 
 
 def wished(wish: Wish, flow: Flow, environ: Mapping[str, str], root: Path) -> Wish:
@@ -29,11 +29,13 @@ def wished(wish: Wish, flow: Flow, environ: Mapping[str, str], root: Path) -> Wi
         return wish
 
 
-def choose(known: Iterable[Run], flow: Flow, wish: Wish, branch: str, done: frozenset[str]) -> Run | None:
+def choose(
+    known: Iterable[Run], flow: Flow, wish: Wish, branch: str, done: frozenset[str], going_on: GoingOn
+) -> Run | None:
     """The session that is meant, None = a new one; when only a person can tell, an error that says the ways on."""
     mine = _main(known, flow)
     if wish.run or wish.feature_dir or not mine or wish.new or wish.goal is None:
-        return runs.choose(known, flow.name, wish, branch, done)
+        return runs.choose(known, flow.name, wish, branch, done, going_on)
     last = mine[-1]
     if last.goal_digest == runs.digest(wish.goal):
         return last

@@ -10,7 +10,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -38,6 +38,7 @@ class FlowRun(Run):  # type: ignore[misc]
     name = "run"
 
     def parse_execute(self, in_args: list[str]) -> int:
+        self._given = list(in_args)
         try:
             return int(super().parse_execute(in_args))
         except CmdParseError as error:
@@ -46,7 +47,23 @@ class FlowRun(Run):  # type: ignore[misc]
             if session is None:
                 raise
             outlet.open_(patient=True)
-            return _refused(session, _short(error, "doit help run"))
+            session.selected = tuple(word for word in in_args if word in session.project.about)[:1]
+            return _refused(session, _short(error, self._right(session) or "doit help run lists the options"))
+
+    def _right(self, session: Session) -> str:
+        """The words of this command line as doit can read them, if they are only in the wrong order."""
+        from doflow import meant
+        from doflow.errors import UsageError
+        from doflow.reword import reword
+
+        try:
+            flow = [*session.selected, *meant.default(session), "FLOW"][0]
+        except UsageError:
+            flow = "FLOW"
+        known = session.project.about
+        creator = self.loader.namespace.get(f"task_{flow if flow in known else next(iter(known), '')}")
+        theirs = [CmdOption(option) for option in creator._task_creator_params] if creator else []
+        return reword(self._given, self.cmdparser.options, theirs, flow)
 
     def execute(self, params: Any, args: list[str]) -> int:
         if os.environ.get("PRP_PIPELINE_RUNNING"):
@@ -84,19 +101,16 @@ class FlowRun(Run):  # type: ignore[misc]
         session.always = bool(params["always"])
         if config["doflow_lost"]:
             session.warn(config["doflow_lost"])
-        words = args or list(config["default_tasks"]) or _default(session, self.loader.namespace)
-        if not words and self.bin_name == "doflow":
-            nested.leave(os.environ)
-            return _refused(session, f"{_nothing(session)}\n  hint: doflow run --flow FLOW --goal '…'")
-        if not words:  # doit has default tasks of its own
-            session.warn(_nothing(session))
-        session.asked = tuple(words)
-        session.selected = tuple(word.split(":")[0] for word in words if not word.startswith("-"))
         try:
+            words = self._meant(session, args or list(config["default_tasks"]))
+            if not words and self.bin_name == "doflow":
+                return _refused(session, f"{_nothing(session)}\n  hint: doflow run --flow FLOW --goal '…'")
             return int(super().execute(params, self._taken(words)))
         except KeyboardInterrupt:
             return INTERRUPTED
-        except (CmdParseError, InvalidDodoFile, InvalidTask, InvalidCommand) as error:
+        except CmdParseError as error:
+            return _refused(session, self._misread(error, session))
+        except (InvalidDodoFile, InvalidTask, InvalidCommand) as error:
             return _refused(session, _hinted(error, self.bin_name, session))
         except Exception as error:
             return _crashed(session, error)
@@ -104,6 +118,25 @@ class FlowRun(Run):  # type: ignore[misc]
             nested.leave(os.environ)
             if session.holder is not None:
                 session.holder.release()
+
+    def _meant(self, session: Session, words: list[str]) -> list[str]:
+        """The words that name what to run; plain `doit` goes on with a run."""
+        if not words:
+            from doflow import meant
+
+            words = meant.default(session)
+        if not words:  # doit has default tasks of its own
+            session.warn(_nothing(session)) if self.bin_name != "doflow" else None
+        session.asked = tuple(words)
+        session.selected = tuple(word.split(":")[0] for word in words if not word.startswith("-"))
+        return words
+
+    def _misread(self, error: CmdParseError, session: Session) -> str:
+        broken = [session.project.broken[name] for name in session.selected if name in session.project.broken]
+        if broken:
+            return "\n".join(broken)
+        flow = session.selected[0] if session.selected else "run"
+        return _short(error, self._right(session) or f"doit help {flow} lists the options")
 
     def _taken(self, words: list[str]) -> list[str]:
         """The words without options after FLOW:STEP: they are the flow's, which doit knows only after FLOW."""
@@ -265,24 +298,6 @@ def _unmet() -> Any:
     return UnmetDependency
 
 
-def _default(session: Session, namespace: Mapping[str, Any]) -> list[str]:
-    """Plain `doit`: go on with the run of this branch, else with the only one that is open."""
-    from doflow import meant, runs, sessionpaths
-    from doflow.errors import DoflowError
-    from doflow.repo import look
-
-    try:
-        branch = look.find(str(session.root)).branch
-    except DoflowError:
-        return []
-    every = runs.known(session.root, session.project.layout)
-    known = [run for run in every if not sessionpaths.parent(run.dir)]
-    here = [run for run in known if run.branch == branch] or [run for run in known if not meant.finished(session, run)]
-    if here:
-        return [here[-1].flow, f"--run={here[-1].name}"]
-    return []
-
-
 def _nothing(session: Session) -> str:
     flows = ", ".join(session.project.about) or "none: doflow init"
     return f'no run to go on with. Start one: doit FLOW --goal="…"   (flows: {flows})'
@@ -291,15 +306,10 @@ def _nothing(session: Session) -> str:
 def _short(error: Exception, hint: str) -> str:
     """doit's complaint without its list of every option."""
     words = str(error).split(" (parsing options", 1)[0].removeprefix("Error parsing ")
-    return f"{words}\n  hint: {hint} lists the options"
+    return f"{words}\n  hint: {hint}"
 
 
 def _hinted(error: Exception, name: str, session: Session) -> str:
-    if isinstance(error, CmdParseError):
-        broken = [session.project.broken[name] for name in session.selected if name in session.project.broken]
-        if broken:
-            return "\n".join(broken)
-        return _short(error, f"doit help {session.selected[0] if session.selected else 'run'}")
     if isinstance(error, InvalidCommand):
         error.bin_name = name
         wanted = getattr(error, "not_found", None)

@@ -10,7 +10,48 @@ from doflow import project
 from doflow.session import Session
 
 if TYPE_CHECKING:
-    from doflow.runs import Wish
+    from doflow.repo.head import Head
+    from doflow.runs import Run, Wish
+
+
+def default(session: Session, name: str = "") -> list[str]:
+    """The words that a command line without a flow leaves out: those of the run that is called so, else of the run of this
+    branch, else of the only one that is open; [] = there is none."""
+    from doflow import runs, sessionpaths
+    from doflow.errors import DoflowError, UsageError
+    from doflow.repo import look
+
+    try:
+        head = look.find(str(session.root))
+    except DoflowError:
+        return []
+    known = runs.known(session.root, session.project.layout)
+    if name:
+        found = [run for run in known if runs.is_called(run, name)]
+        if not found:
+            names = ", ".join(run.name for run in known) or "none yet"
+            raise UsageError(f"there is no run called {name} (there are: {names})", "doflow status lists them")
+        return [found[-1].flow, f"--run={found[-1].name}"]
+    known = tuple(run for run in known if not sessionpaths.parent(run.dir))
+    here = [run for run in known if run.branch == head.branch][-1:]
+    here = here or [run for run in known if not finished(session, run)]
+    if len(here) > 1:
+        raise runs.several("this project", here, lambda run: take_up(run, head))
+    return [word for run in here for word in (run.flow, f"--run={run.name}")]
+
+
+def take_up(run: Run, head: Head) -> str:
+    """The command that goes on with a run, whatever branch is checked out."""
+    import shlex
+
+    from doflow.repo import look
+
+    words = f"doit {run.flow} --run={run.name}"
+    if run.branch in ("", head.branch):
+        return words
+    if run.branch in look.branches(head):
+        return f"git switch {shlex.quote(run.branch)} && {words}"
+    return f"{words} --reopen"
 
 
 def run(session: Session, flow: str, wish: Wish) -> Any:
@@ -37,10 +78,10 @@ def run(session: Session, flow: str, wish: Wish) -> Any:
         if meant.in_sessions:
             from doflow import delta
 
-            found = delta.choose(known, meant, wish, head.branch, done)
+            found = delta.choose(known, meant, wish, head.branch, done, lambda run: take_up(run, head))
             wish = wish if found else delta.begin(known, meant, wish, session.root)
         else:
-            found = runs.choose(known, flow, wish, head.branch, done)
+            found = runs.choose(known, flow, wish, head.branch, done, lambda run: take_up(run, head))
     except UsageError:
         if session.executing:
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from doflow import lock as locks
@@ -19,6 +19,7 @@ INPUT, SNAPSHOT = "input.md", "prd_snapshot.md"
 _NUMBER = regex(r"^(\d{3,})-")
 _NAME = regex(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")
 _STATE = ".doflow/runs"
+GoingOn = Callable[["Run"], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,10 @@ def at(root: Path, folder: str) -> Run | None:
     )  # fmt: skip
 
 
-def choose(runs: Iterable[Run], flow: str, wish: Wish, branch: str, done: frozenset[str]) -> Run | None:
-    """The run that is meant (DESIGN 2), None = a new one; an error lists the candidates."""
+def choose(
+    runs: Iterable[Run], flow: str, wish: Wish, branch: str, done: frozenset[str], going_on: GoingOn
+) -> Run | None:
+    """The run that is meant (DESIGN 2), None = a new one; an error lists the candidates, and how one is `going_on`."""
     mine = [run for run in runs if run.flow == flow]
     if wish.run or wish.feature_dir:
         found = _named(mine, flow, wish)
@@ -100,11 +103,13 @@ def choose(runs: Iterable[Run], flow: str, wish: Wish, branch: str, done: frozen
         return mine[-1]
     if not mine:
         return None
+    raise several(flow, open_, going_on)
+
+
+def several(whose: str, open_: list[Run], going_on: GoingOn) -> UsageError:
     lines = "".join(f"\n  {run.name}: {shorten(run.goal)}" for run in open_)
-    raise UsageError(
-        f"{flow} has {len(open_)} unfinished runs; which one is meant?{lines}",
-        f"name it: doit {flow} --run={open_[-1].name}",
-    )
+    words = f"{whose} has {len(open_)} unfinished runs; which one is meant?{lines}"
+    return UsageError(words, f"name it: {going_on(open_[-1])}")
 
 
 def name_new(root: Path, flow: str, wish: Wish, branches: Iterable[str], layout: str = "specs") -> Run:

@@ -150,7 +150,61 @@ def test_several_unfinished_runs_are_listed_when_none_is_named(two):
     done = works(two, "two", code=1)
 
     said = done.stdout + done.stderr
-    assert "001-first: First" in said and "002-second: Second" in said and "--run=" in said
+    assert "001-first: First" in said and "002-second: Second" in said
+    assert said.endswith("hint: name it: git switch 002-second && doit two --run=002-second\n")
+
+
+def test_plain_doit_asks_too_which_of_several_unfinished_runs_is_meant(two):
+    _leave_two_open(two)
+
+    for program, words in (("doit", ()), ("doflow", ("run",)), ("doflow", ("run", "--auto-approve"))):
+        done = two.program(program, *words)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "this project has 2 unfinished runs; which one is meant?\n  001-first: First\n" in done.stderr
+        assert "hint: name it: git switch 002-second && doit two --run=002-second\n" in done.stderr
+
+
+def _leave_two_open(two):
+    two.agent("usual() if step == 'one' else stop(1)")
+    works(two, "two", "--goal=First", code=1)
+    works(two, "two", "--goal=Second", code=1)
+    two.git("switch", "-q", "main")
+
+
+def test_options_without_a_flow_are_for_the_run_of_this_branch(two):
+    two.agent("usual() if step == 'one' else stop(1)")
+    none = two.doflow("run", "--next")
+    works(two, "two", "--goal=First", code=1)
+    two.agent("usual()")
+    two.forget_calls()
+
+    forced = two.doflow("run", "--force=one", "--next")
+    named = two.doflow("run", "--run=1", "--auto-approve")
+    new = two.doflow("run", "--goal=Another")
+
+    assert (none.returncode, none.stderr.splitlines()[0]) == (1, "ERROR: no run to go on with")
+    assert (forced.returncode, named.returncode, two.calls()) == (0, 0, ["one", "two"]), forced.stderr + named.stderr
+    assert (new.returncode, new.stderr.splitlines()[0]) == (1, "ERROR: --goal starts a run: of which flow?")
+
+
+@pytest.mark.parametrize(
+    ("typed", "right"),
+    [
+        (("--budget=1",), "doit two --budget=1"),
+        (("--budget", "1", "-n", "2"), "doit -n 2 two --budget 1"),
+        (("--auto-approve",), "doit two --auto-approve"),
+        (("--next", "two"), "doit two --next"),
+        (("two", "-n", "2"), "doit -n 2 two"),
+        (("two:one", "--goal=a b", "-v2"), "doit -v2 two:one '--goal=a b'"),
+        (("--nosuch",), "doit help run lists the options"),
+        (("two", "--nosuch"), "doit help two lists the options"),
+    ],
+)
+def test_options_in_the_wrong_place_are_refused_with_the_words_in_the_right_order(two, typed, right):
+    works(two, "two", "--goal=First")
+    two.forget_calls()
+
+    assert refused(two, *typed).endswith(f"  hint: {right}\n")
 
 
 @pytest.mark.parametrize("name", ["001-first", "001", "specs/001-first"])

@@ -29,7 +29,7 @@ FIRST, SECOND = session(1, "old"), session(2, "newer")
 
 
 def chosen(known, text, done=(), **wish):
-    return delta.choose(known, FLOW, Wish(text, **wish), "main", frozenset(run.name for run in done))
+    return delta.choose(known, FLOW, Wish(text, **wish), "main", frozenset(run.name for run in done), str)
 
 
 def test_without_a_session_a_new_one_begins():

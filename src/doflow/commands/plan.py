@@ -87,7 +87,8 @@ def _work(desk: Desk, args: Namespace) -> Work:
     done = frozenset(run.name for run in known if run.flow == args.flow and meant.finished(desk.session, run))
     wish = runs.Wish(args.goal, args.run)
     if not opened.flow(args.flow).in_sessions:
-        runs.choose(known, args.flow, wish, look.find(str(desk.root)).branch, done)
+        branch = look.find(str(desk.root)).branch
+        runs.choose(known, args.flow, wish, branch, done, lambda run: f"doflow plan {run.flow} --run={run.name}")
     return tasks.open_work(desk.session, args.flow, {"goal": args.goal, "run": args.run, **given})
 
 

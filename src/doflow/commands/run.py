@@ -8,6 +8,10 @@ import sys
 
 from doflow import hot
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from doflow.session import Session
+
 ABOUT = "run a flow: the same as `doit FLOW`, with --json and goals of any shape"
 _FLAGS = ("next", "record", "auto-approve", "reopen", "new", "json", "help")
 _VALUES = (
@@ -171,6 +175,11 @@ def _slow(root: str, asked: dict[str, str]) -> int:
         return _refuse(error.message, "json" in asked, error.hint)
     session = tasks.session_of(namespace)
     session.json = "json" in asked
+    if not asked.get("flow"):
+        try:
+            asked = _completed(asked, session)
+        except DoflowError as error:
+            return _refuse(error.message, "json" in asked, error.hint)
     unknown = _unknown(asked, session.project.params.get(asked.get("flow", "").partition(":")[0], []))
     if unknown:
         return _refuse(unknown[0], _for_programs(asked), unknown[1])
@@ -188,6 +197,30 @@ def _slow(root: str, asked: dict[str, str]) -> int:
     ]
     options = [f"--{name}" if name in _FLAGS else f"--{name}={value}" for name, value in plain]
     return int(Main(ModuleTaskLoader(namespace)).run(["run", *jobs, *flow, *options]))
+
+
+def _completed(asked: dict[str, str], session: Session) -> dict[str, str]:
+    """Options without a flow are for the run of this branch, or for the one that is named."""
+    from doflow import meant
+    from doflow.errors import UsageError
+
+    options = [name for name in asked if name not in ("flow", "json", "project-dir", "jobs")]
+    if not options or _unknown(asked, []):
+        return asked
+    for name in ("goal", "new"):
+        if name in asked:
+            raise UsageError(
+                f"--{name} starts a run: of which flow?", f"doflow run FLOW --{name}{' …' * (name == 'goal')}"
+            )
+    found = meant.default(session, asked.get("run", "") or asked.get("feature-dir", ""))
+    if not found:
+        raise UsageError("no run to go on with", "doflow run FLOW --goal '…'")
+    flow, run = found
+    return {
+        **{name: asked[name] for name in asked if name != "feature-dir"},
+        "flow": flow,
+        "run": run.partition("=")[2],
+    }
 
 
 def _unknown(asked: dict[str, str], params: list[tuple[str, str, bool, str]]) -> tuple[str, str] | None:
