@@ -83,9 +83,11 @@ def commits(world: World) -> dict[str, str]:
     """The commit of each finished step and phase, as far as this machine's ledger knows."""
     found: dict[str, str] = {}
     for entry in ledger.read(world.state_dir / "events.jsonl"):
+        name = f"{entry.get('step')}{':' + entry['phase'] if entry.get('phase') else ''}"
         if entry["event"] in ("step_complete", "phase_complete") and entry.get("commit"):
-            phase = f":{entry['phase']}" if entry.get("phase") else ""
-            found[f"{entry.get('step')}{phase}"] = str(entry["commit"])
+            found[name] = str(entry["commit"])
+        elif entry["event"] == "reset":
+            found.pop(name, None)
     return found
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from doflow import advice, ledger, lock, outlook
 from doflow.errors import DoflowError
 from doflow.light import dataclass
-from doflow.lock import Lock
+from doflow.lock import Lock, Record
 from doflow.model import Step
-from doflow.repo import history
+from doflow.repo import history, look
 from doflow.runs import Run
 from doflow.world import World
 
@@ -49,6 +49,19 @@ def of_run(world: World, held: bool) -> tuple[Finding, ...]:
         found += () if _moved(world) else _commits(known, world)
         found += _uncommitted(known, world)
     return tuple(found)
+
+
+def elsewhere(world: World) -> bool:
+    """Its lock is on its own branch, which is not checked out; files of its folder that lie here are uncommitted."""
+    run, head = world.run, world.head
+    if (
+        (world.run_dir / lock.NAME).exists()
+        or not run.branch
+        or run.branch == head.branch
+        or run.branch not in look.branches(head)
+    ):
+        return False
+    return history.show(world.git, f"refs/heads/{run.branch}", f"{world.prefix}{run.dir}/{lock.NAME}") is not None
 
 
 def _moved(world: World) -> bool:
@@ -153,22 +166,37 @@ def _state(world: World) -> Iterator[Finding]:
 def _commits(known: Lock, world: World) -> Iterator[Finding]:
     """On the run's own branch every record has a commit with its key, and every commit the ledger tells of is there."""
     told = _trailers(world)
+    made = outlook.commits(world)
     go = advice.command(world)
     for name, record in known.steps.items():
         step = world.flow.step(name.partition(":")[0])
         if step is None or record.by.get("agent") == "person" or not _commits_itself(name, step, world):
             continue
-        if name not in told:
+        if name not in told and not _contained(name, made, world):
             words = f"the lock says {name} is done, but no commit of this branch does"
-            yield Finding(world.run.name, "commit", words, f"doflow reset {name}   and   {go}   does it again")
-        elif record.key not in told[name]:
+            hint = f"{_again(name, record, world)}   says it   or   doflow reset {name}   and   {go}   does it again"
+            yield Finding(world.run.name, "commit", words, hint)
+        elif record.key not in told.get(name, [record.key]):
             last = told[name][0][:12]
             words = f"the key of {name} in the lock ({record.key[:12]}) is in no commit (the last one says {last})"
             yield Finding(world.run.name, "commit", words, f"doflow reset {name}   and   {go}   does it again")
-    for name, commit in outlook.commits(world).items():
-        if name in known.steps and name not in told and not _reachable(commit, world):
+    for name, commit in made.items():
+        if name in known.steps and name not in told and not _contained(name, made, world):
             words = f"commit {commit[:12]} of {name} is not in the history of HEAD"
             yield Finding(world.run.name, "commit", words, f"git cherry-pick {commit[:12]}   or   doflow reset {name}")
+
+
+def _contained(name: str, made: Mapping[str, str], world: World) -> bool:
+    """The commit may be there under other words: the lock at HEAD is the record, its trailers say it once more."""
+    return name in made and history.contains(world.git, made[name], f"{world.prefix}{world.run.dir}/{lock.NAME}")
+
+
+def _again(name: str, record: Record, world: World) -> str:
+    """The command that says in the history, at no cost, what the lock says."""
+    step, _, phase = name.partition(":")
+    lines = [f"Doflow-Run: {world.run.name}", f"Doflow-Step: {step}", f"Doflow-Phase: {phase}" if phase else ""]
+    said = " ".join(f"-m '{line}'" for line in (*lines, f"Doflow-Key: {record.key}") if line)
+    return f"git commit --allow-empty -m '{name} is done' {said}"
 
 
 def _commits_itself(name: str, step: Step, world: World) -> bool:
@@ -187,10 +215,6 @@ def _trailers(world: World) -> dict[str, list[str]]:
             phase = commit.get("Doflow-Phase", "")
             found.setdefault(f"{name}:{phase}" if phase else name, []).append(key)
     return found
-
-
-def _reachable(commit: str, world: World) -> bool:
-    return world.git.call("merge-base", "--is-ancestor", commit, "HEAD")[0] == 0
 
 
 def _uncommitted(known: Lock, world: World) -> Iterator[Finding]:

@@ -258,10 +258,10 @@ class World:
         from doflow.repo import history
 
         kinds = {step.id: step.kind for step in self.flow.steps}
-        return [
+        return list(dict.fromkeys(
             entry["id"] for entry in history.history(self.git, self.run.name)
             if entry.get("Doflow-Phase") and kinds.get(entry.get("Doflow-Step", "")) == "implement"
-        ]  # fmt: skip
+        ))  # fmt: skip
 
     def code_diff(self, since: str = "") -> str:
         """What the run's phases changed in the project, outside of its own folder."""

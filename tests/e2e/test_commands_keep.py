@@ -128,6 +128,66 @@ def test_a_rebased_run_is_sound(duo):
     assert findings(duo) == []
 
 
+def test_a_run_on_its_own_branch_is_sound_although_a_file_of_it_lies_here(duo):
+    duo.git("switch", "-q", "main")
+    duo.write("specs/001-a-pair/draft.md", "Not committed.\n")
+
+    done = duo.doflow("verify")
+
+    assert done.returncode == 0, done.stdout
+    assert "(001-a-pair is on branch 001-a-pair: git switch 001-a-pair && doflow verify 001-a-pair)" in done.stdout
+
+
+def test_steps_that_were_squashed_on_their_own_branch_are_sound(duo):
+    said = duo.git("log", "--reverse", "--format=%B", "main..HEAD")
+    duo.git("reset", "-q", "--soft", "main")
+    duo.git("commit", "-qm", said)
+
+    assert findings(duo) == []
+    duo.forget_calls()
+    shutil.rmtree(duo.root / ".doflow")
+    assert (duo.doit("duo").returncode, duo.calls(), findings(duo)) == (0, [], [])
+
+
+def test_what_had_to_be_mended_may_be_said_in_other_words(project):
+    project.flow("fix", "flow: fix\nsteps:\n  test: {kind: shell, run: [test, -e, ok], repair: 2}\n")
+    project.commit("A flow")
+    project.agent("put('ok', '')")
+    assert project.doit("fix").returncode == 0
+    project.git("commit", "-q", "--amend", "-m", "My words")
+
+    assert findings(project) == []
+
+
+def test_a_mending_that_was_lost_is_found_until_the_step_is_done_again(project):
+    project.flow("fix", "flow: fix\nsteps:\n  test: {kind: shell, run: [test, -e, ok], repair: 2}\n")
+    project.commit("A flow")
+    project.agent("put('ok', '')")
+    assert project.doit("fix").returncode == 0
+    project.git("rm", "-q", "ok")
+    project.git("commit", "-q", "--amend", "-m", "My words")
+
+    [found] = json.loads(project.doflow("verify", "--json").stdout)["findings"]
+    assert "of test is not in the history of HEAD" in found["message"]
+    project.doflow("reset", "test", "--yes")
+    assert (project.doit("fix").returncode, findings(project)) == (0, [])
+
+
+def test_the_command_for_a_record_without_a_commit_costs_nothing(project):
+    project.doit("tiny", "--goal=Say hello")
+    project.git("reset", "-q", "--soft", "main")
+    project.git("commit", "-qm", "All in one, in my words")
+    shutil.rmtree(project.root / ".doflow")
+    project.forget_calls()
+
+    told = json.loads(project.doflow("verify", "--json").stdout)["findings"]
+    for found in told:
+        subprocess.run(("sh", "-c", found["hint"].partition("   ")[0]), cwd=project.root, env=project.env, check=True)
+
+    assert {found["kind"] for found in told} == {"commit"}
+    assert (findings(project), project.doit("tiny").returncode, project.calls()) == ([], 0, [])
+
+
 def test_a_squashed_run_is_sound_on_main(duo):
     duo.git("switch", "-q", "main")
     duo.git("merge", "-q", "--squash", "001-a-pair")

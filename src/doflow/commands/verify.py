@@ -44,7 +44,7 @@ def _run(desk: Desk, run: Run, held: bool, passed: list[str]) -> tuple[Finding, 
     folder = desk.root / run.dir
     try:
         world = desk.work(run).world
-        if not folder.exists() and world.head.branch != run.branch:
+        if (not folder.exists() and world.head.branch != run.branch) or verifying.elsewhere(world):
             if lost := verifying.of_branch(world):
                 return (lost,)
             passed.append(f"{run.name} is on branch {run.branch}: git switch {run.branch} && doflow verify {run.name}")

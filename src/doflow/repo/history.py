@@ -16,25 +16,41 @@ _ABSENT = ("does not exist in", "exists on disk, but not in", "nvalid object nam
 def history(git: Git, run: str) -> tuple[dict[str, str], ...]:
     """Commits in HEAD's history with the trailer `Doflow-Run: <run>`, newest first.
 
-    Each is `id`, `at`, `subject` and its `Doflow-*` trailers.
+    Each is `id`, `at`, `subject` and its `Doflow-*` trailers; one that several were squashed into is each of them.
     """
     if not look.find(git.head.root).commit:
         return ()
     asked = ("log", "-z", "--no-color", "--format=%H%n%cI%n%B", "--fixed-strings", f"--grep=Doflow-Run: {run}", "HEAD")
     listed = git.run(*asked).decode("utf-8", "replace")
-    found = (_entry(record) for record in listed.split("\0") if record)
+    found = (entry for record in listed.split("\0") if record for entry in _entries(record))
     return tuple(entry for entry in found if entry.get("Doflow-Run") == run)
 
 
-def _entry(record: str) -> dict[str, str]:
+def _entries(record: str) -> list[dict[str, str]]:
+    """What one commit tells, newest first: wherever in its message a `Doflow-Run` begins the trailers of a step."""
     commit, at, message = record.split("\n", 2)
-    paragraphs = message.strip().split("\n\n")
-    entry = {"id": commit, "at": at, "subject": paragraphs[0].replace("\n", " ")}
-    for line in paragraphs[-1].splitlines() if len(paragraphs) > 1 else ():
-        key, colon, value = line.partition(": ")
-        if colon and key.startswith("Doflow-"):
-            entry[key] = value.strip()
-    return entry
+    subject, _, rest = message.strip().partition("\n\n")
+    found: list[dict[str, str]] = []
+    for line in rest.splitlines():
+        key, colon, value = line.strip().partition(": ")
+        if colon and key == "Doflow-Run":
+            found.append({"id": commit, "at": at, "subject": subject.replace("\n", " ")})
+        if colon and key.startswith("Doflow-") and found:
+            found[-1][key] = value.strip()
+    return found[::-1]
+
+
+def contains(git: Git, commit: str, exclude: str) -> bool:
+    """Is what a commit changed outside the file `exclude` in HEAD: as another commit, reworded or rebased, or squashed?"""
+    if not git.call("merge-base", "--is-ancestor", commit, "HEAD")[0]:
+        return True
+    code, out, _ = git.call("cherry", "HEAD", commit, f"{commit}^")
+    if not code and out.startswith(b"-"):
+        return True
+    code, names, _ = git.call("diff-tree", "-r", "-z", "--name-only", "--no-commit-id", "--no-renames", commit)
+    paths = [os.fsdecode(name) for name in names.split(b"\0") if name]
+    paths = [path for path in paths if path != exclude]
+    return not code and (not paths or not git.call("diff", "--quiet", commit, "HEAD", "--", *paths)[0])
 
 
 def show(git: Git, rev: str, path: str) -> bytes | None:
