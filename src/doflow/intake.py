@@ -71,7 +71,7 @@ def _elsewhere(world: World) -> WorldError:
         return WorldError(gone, f"{again}; then decide what it asks")
     return WorldError(
         f"run {name} belongs to branch {branch}, but {here} is checked out",
-        f"git switch {branch}   or, to go on here:   doit {world.flow.name} --reopen{world.wished}",
+        f"git switch {branch}   or, to go on here:   doit {world.flow.name} --run={name} --reopen{world.wished}",
     )
 
 

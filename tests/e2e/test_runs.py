@@ -164,6 +164,20 @@ def test_plain_doit_asks_too_which_of_several_unfinished_runs_is_meant(two):
         assert "hint: name it: git switch 002-second && doit two --run=002-second\n" in done.stderr
 
 
+def test_the_hints_for_a_run_of_another_branch_work_when_they_are_typed(two):
+    _leave_two_open(two)
+    two.git("merge", "-q", "001-first")
+    two.git("merge", "-q", "002-second")
+
+    there = works(two, "two", "--run=2", code=1)
+    assert "or, to go on here:   doit two --run=002-second --reopen" in there.stdout
+    two.git("branch", "-qD", "002-second")
+    gone = works(two, "two", code=1)
+    assert "hint: name it: doit two --run=002-second --reopen" in gone.stderr
+    two.agent("usual()")
+    works(two, "two", "--run=002-second", "--reopen")
+
+
 def _leave_two_open(two):
     two.agent("usual() if step == 'one' else stop(1)")
     works(two, "two", "--goal=First", code=1)
