@@ -124,8 +124,9 @@ def test_a_list_that_a_person_broke_is_held_to_the_contract_of_its_maker(project
     assert "mend specs/001-x/tasks.md, then: doit work" in done.stdout
     assert f"specs/001-x/tasks.md{words}" in work.doflow("plan").stdout
     assert f"specs/001-x/tasks.md{words}" in work.doflow("status").stdout
-    why = work.doflow("why", "build").stdout
-    assert f"specs/001-x/tasks.md{words}" in why and "next: mend specs/001-x/tasks.md" in why
+    for part in ("build", "build:1", "build:2"):
+        why = work.doflow("why", part).stdout
+        assert f"specs/001-x/tasks.md{words}" in why and "next: mend specs/001-x/tasks.md" in why
 
     (work.run_dir() / "tasks.md").write_text(LIST)
     assert (work.doit("work").returncode, work.calls(), work.state()["status"]) == (0, [], "completed")

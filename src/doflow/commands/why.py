@@ -44,6 +44,8 @@ def why(args: Namespace) -> int:
     adopting.foresee(aftermath.seen(work))
     told = aftermath.noted(outlook.of(work.world, holder.held(desk.root)), work.world)
     lines = [line for line in told if _meant(line, name)]
+    if not lines:  # of a list that cannot be read nobody knows the parts: then its faults are told
+        lines = [line for line in told if line.role == outlook.FAULT and name.startswith(f"{line.step}:")]
     if not lines:
         lines = [_idle(work, name)]
     if args.json:
