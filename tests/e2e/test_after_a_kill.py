@@ -120,6 +120,25 @@ def test_adopting_right_after_a_kill_is_refused_and_the_step_is_done(killed):
 
 
 @pytest.mark.slow
+def test_adopting_after_a_kill_in_the_first_call_names_what_is_put_aside_and_how_to_get_it(project):
+    project.flow("make", FLOW)
+    project.commit("A flow")
+    project.agent(HALF.format(step="specify", deed="make('# Half of the spec\\n')"))
+    cut(project, "--goal=A house")
+
+    refused = project.doflow("adopt", "specify")
+
+    assert refused.returncode == 1
+    path = "specs/001-a-house/spec.md"
+    assert f"{path}, as far as its agent had written it, is put aside: nothing is adopted" in refused.stderr
+    hint = refused.stderr.rpartition("hint: ")[2]
+    back = hint.split("   ")[3].split()
+    assert hint.startswith("doit make   does the step   or   doflow quarantine restore ")
+    assert project.program(*back).returncode == 0
+    assert project.read(path) == "# Half of the spec\n"
+    assert project.doflow("adopt", "specify").returncode == 0
+
+
 @pytest.mark.parametrize("flag", [(), ("--anyway",)])
 def test_adopting_a_second_time_takes_the_old_text_as_it_is(killed, flag):
     assert killed.doflow("adopt", "plan", *flag).returncode == 1

@@ -9,8 +9,9 @@ from doflow.checks import registry as checks
 from doflow.desk import Desk
 from doflow.errors import UsageError
 from doflow.model import Step
+from doflow.quarantine import Quarantine
 from doflow.session import Work
-from doflow.world import World
+from doflow.world import STATE, World
 
 ABOUT = "keep what is there as a step's result: your edit, a file of your own, or what a refused step had made"
 EXAMPLES = """\
@@ -53,15 +54,31 @@ def adopt(args: argparse.Namespace) -> int:
 def _not_what_was_seen(work: Work, said: str) -> None:
     """A killed agent's half-made text was there when this was typed, and is put aside just now: that is not taken."""
     world, step = work.world, deciding.named(work, said.partition(":")[0] if _phase(work, said) else said)
-    made = [path for said in step.makes if (path := world.path(said)) in work.back and world.digest(path)]
+    aside = [path for said in step.makes if (path := world.path(said)) in work.back]
+    made = [path for path in aside if world.digest(path)]
     begun = any(entry["step"] == step.id for entry in world.book.begun.values())
-    if not made and (step.makes or not begun):
+    if not aside and (step.makes or not begun):
         return
+    if aside and not made:
+        raise _half_written(work, step, aside)
     what = f"{', '.join(made)} is as before" if made else "the files are as before"
     raise UsageError(
         f"{step.id} was killed at work; what its agent had left is put aside, and {what}: nothing is adopted",
         f"{deciding.onward(world)}   does the step   or   doflow quarantine list   shows what was left   "
         f"or   doflow adopt {said}   once more, to keep what is there now",
+    )
+
+
+def _half_written(work: Work, step: Step, aside: list[str]) -> UsageError:
+    """Nothing was there before: what the agent had begun to write can be had again, and then be taken."""
+    world = work.world
+    kept = Quarantine(world.root / STATE / "quarantine").entries()
+    ids = [one.id[:8] for path in aside for one in kept[::-1] if one.path == path][:1]
+    back = " && ".join(f"doflow quarantine restore {one}" for one in ids) or "doflow quarantine list"
+    return UsageError(
+        f"{step.id} was killed at work; {', '.join(aside)}, as far as its agent had written it, is put aside: "
+        "nothing is adopted",
+        f"{deciding.onward(world)}   does the step   or   {back}   brings it back; then: doflow adopt {step.id}",
     )
 
 
