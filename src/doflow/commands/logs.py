@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import codecs
-import os
-import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from doflow import holder, ledger, outlet, project
+from doflow import holder, ledger, logfiles, outlet, project
 from doflow.commands import say, say_json, table, warn
 from doflow.desk import Desk
-from doflow.errors import UsageError, WorldError
-from doflow.light import dataclass
+from doflow.errors import UsageError
+from doflow.logfiles import Log
 from doflow.runs import Run
 
 if TYPE_CHECKING:
@@ -28,28 +25,17 @@ EXAMPLES = """\
   doflow logs implement:2 --attempt 1
   doflow logs plan --follow       as it is written
   doflow logs plan --err          its complaints
+  doflow logs test --role repair  what the agent said that mended a command
   doflow logs plan --json         one document with the text in it; with --follow one object per line"""
-
-_CHUNK = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """One file: `implement.2.1.repair.err.log` is phase 2 of implement, attempt 1, the repair's complaints."""
-
-    path: Path
-    name: str
-    attempt: int
-    role: str
-    err: bool
-    size: int
-    changed: float
 
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("step", nargs="?", default="", help="a step, or a phase: implement:2")
     parser.add_argument("--run", default="", help="the run that is meant: its name or number")
     parser.add_argument("--attempt", type=int, default=0, help="which attempt (default: the last)")
+    parser.add_argument(
+        "--role", default="", help="whose: step, repair, … (default: a command's own output, else the last)"
+    )
     parser.add_argument("--err", action="store_true", help="what it complained about (stderr)")
     parser.add_argument("--follow", action="store_true", help="go on printing until nobody works any more")
     parser.add_argument(
@@ -61,39 +47,56 @@ def arguments(parser: ArgumentParser) -> None:
 
 def logs(args: Namespace) -> int:
     root = project.find()
-    run = Desk(root).run(args.run)
+    desk = Desk(root)
+    run = desk.run(args.run)
     folder = root / ".doflow" / "runs" / run.name / "logs"
     if not args.step:
-        return _list(run, _found(folder), args.json)
-    name = args.step.removeprefix(f"{run.flow}:").replace("/", ":")
+        return _list(run, logfiles.found(folder), args.json)
+    said = args.step.removeprefix(f"{run.flow}:")
+    name = said.replace("/", ":")
+    args.role = args.role or ("step" if _is_command(desk, run, said) else "")
     log = _choose(folder, name, args)
     while log is None and args.follow and holder.held(root):
         time.sleep(0.1)
         log = _choose(folder, name, args)
     if log is None and not args.err and not args.attempt and _done(folder.parent / "events.jsonl", name):
-        if args.json:
-            say_json({"run": run.name, "step": name, "text": ""})
-        else:
-            warn(f"{name} said nothing")
-        return 0
+        return _nothing(run, name, said, args, logfiles.found(folder))
     if log is None:
-        raise _missing(run, name, args, _found(folder))
+        raise _missing(run, name, args, logfiles.found(folder))
     going = (lambda: holder.held(root) and not outlet.gone()) if args.follow else (lambda: False)
     if args.json:
         return _print_json(run, log, going, args.follow)
     return _print(log, going, folder)
 
 
+def _is_command(desk: Desk, run: Run, said: str) -> bool:
+    """Of a command its own output is meant, not what the agent said that mended it."""
+    if run.flow not in desk.session.project.about:
+        return False
+    step = desk.session.project.flow(run.flow).step(said)
+    return step is not None and step.kind == "shell"
+
+
+def _nothing(run: Run, name: str, said: str, args: Namespace, there: list[Log]) -> int:
+    if args.json:
+        say_json({"run": run.name, "step": name, "text": ""})
+        return 0
+    others = [log.role for log in there if log.name == name and log.role and log.size and not log.err]
+    told = f"\n  what its agent said: doflow logs {said} --role {others[-1]}" if others else ""
+    warn(f"{name} said nothing{told}")
+    return 0
+
+
 def _print(log: Log, going: Callable[[], bool], folder: Path) -> int:
     from doflow.words import clean
 
     said = False
-    for text in _texts(log.path, going):
+    for text in logfiles.texts(log.path, going):
         said = True
         sys.stdout.write(clean(text))
         sys.stdout.flush()
     if not said:
-        warn(_silent(log, _found(folder)))
+        warn(_silent(log, logfiles.found(folder)))
     return 0
 
 
@@ -103,9 +106,9 @@ def _print_json(run: Run, log: Log, going: Callable[[], bool], follow: bool) -> 
 
     about = {"run": run.name, **_row(log)}
     if not follow:
-        say_json({**about, "text": "".join(_texts(log.path, going))})
+        say_json({**about, "text": "".join(logfiles.texts(log.path, going))})
         return 0
-    for text in _texts(log.path, going):
+    for text in logfiles.texts(log.path, going):
         sys.stdout.write(json.dumps({**about, "text": text}) + "\n")
         sys.stdout.flush()
     return 0
@@ -129,38 +132,15 @@ def _silent(log: Log, there: list[Log]) -> str:
     return f"{words}\n  what it said: {again}" if log.err else f"{words}\n  its complaints: {again} --err"
 
 
-def _found(folder: Path) -> list[Log]:
-    try:
-        names = sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return []
-    logs = [log for name in names if (log := _log(folder / name)) is not None]
-    return sorted(logs, key=lambda log: log.changed)
-
-
-def _log(path: Path) -> Log | None:
-    parts = path.name.split(".")
-    if parts[-1] != "log" or not path.is_file():
-        return None
-    err = parts[-2] == "err"
-    parts = parts[: -2 if err else -1]
-    places = [place for place, part in enumerate(parts) if place and part.isdigit()]
-    if not places:
-        return None
-    at = places[-1]
-    found = path.stat()
-    name = ":".join(parts[:at])
-    return Log(path, name, int(parts[at]), ".".join(parts[at + 1 :]), err, found.st_size, found.st_mtime)
-
-
 def _choose(folder: Path, name: str, args: Namespace) -> Log | None:
     """The newest log of the step (of any of its phases, if it has some) and of the attempt that was named."""
     mine = [
         log
-        for log in _found(folder)
+        for log in logfiles.found(folder)
         if (log.name == name or log.name.startswith(f"{name}:"))
         and log.err == args.err
         and args.attempt in (0, log.attempt)
+        and args.role in ("", log.role or "step")
     ]
     return mine[-1] if mine else None
 
@@ -208,30 +188,3 @@ def _cells(log: Log) -> tuple[str, ...]:
     kind = " ".join(word for word in (log.role, "stderr" if log.err else "") if word)
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(log.changed))
     return (log.name, str(log.attempt), kind, f"{log.size:,}", when, log.path.name)
-
-
-def _texts(path: Path, going: Callable[[], bool]) -> Iterator[str]:
-    """The file piece by piece; ends at its end once nobody is `going` on."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    kept = ""
-    with os.fdopen(_open(path), "rb") as stream:
-        while True:
-            alive = going()
-            data = stream.read(_CHUNK)
-            text = kept + decoder.decode(data, final=not data and not alive)
-            kept = "\r" if text.endswith("\r") and (data or alive) else ""  # it may be the first half of a line's end
-            if text := text[: len(text) - len(kept)]:
-                yield text
-            if not data and not alive:
-                return
-            if not data:
-                time.sleep(0.1)
-
-
-def _open(path: Path) -> int:
-    """Agents write beside these files: a link or a pipe put in their place is not followed."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise WorldError(f"{path} is not a regular file", f"ls -l '{path}'")
-    return fd

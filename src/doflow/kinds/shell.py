@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from doflow import frame, keys, process, watching
@@ -87,7 +88,7 @@ def _run(job: Job, world: World, attempt: int) -> Outcome:
     words = process.explain(result, argv)
     last = process.tail(log, 1500)
     status = Status.TIMEOUT if result.stopped else Status.FAILED
-    hint = f"doflow logs {step.id} shows all of its output; then: {world.again}"
+    hint = f"doflow logs {step.id} shows all of its output; then: {world.again}" if os.path.exists(log) else world.again
     return Outcome(status, f"{words}\n{_indented(last)}" if last.strip() else words, hint, text=f"{words}\n{last}")
 
 
