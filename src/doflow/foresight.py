@@ -143,6 +143,30 @@ def loose(flow: Flow) -> Iterator[Problem]:
                                   "declare it under `params:` if it is to be one")  # fmt: skip
 
 
+def unreached(flow: Flow) -> Iterator[Problem]:
+    """Steps that no run ever comes to: behind routes that all lead elsewhere, or named by nothing. A warning."""
+    if flow.file.endswith((".dot", ".gv")):
+        return
+    table = {step.id: step for step in flow.steps}
+    reached: set[str] = set()
+    pipeline = flow.pipeline or tuple(table)
+    waiting = [pipeline]
+    while waiting:
+        for name in waiting.pop():
+            step = table.get(name)
+            if step is not None and name not in reached:
+                reached.add(name)
+                waiting += [*((other,) for other in step.after or ()), *(route.then for route in step.routes)]
+            if step is not None and step.routes:  # what stands behind it in this order gives way to what a route names
+                break
+    for step in flow.steps:
+        if step.id not in reached:
+            message = f"step {step.id} is never done: no pipeline and no route of {flow.name} leads to it"
+            hint = "name it in `then:` of each route that is to lead to it"
+            hint += "" if step.id in pipeline else ", or in `pipeline:`"
+            yield Problem(step.origin.file, step.origin.line, step.origin.column, message, hint)
+
+
 def _of_items(entry: Entry, step: Step) -> Iterator[Problem]:
     """Every item makes files of its own."""
     listed = step.foreach if isinstance(step.foreach, tuple) else ()

@@ -693,6 +693,35 @@ def test_show_resolved_says_which_file_each_step_comes_from(project: Project):
     assert "flows/mine.yaml:4" in project.doflow("show", "mine", "--resolved").stdout
 
 
+ROUTED = """\
+    flow: base
+    pipeline: [triage, big]
+    steps:
+      triage: {prompt: Say, makes: t.md, routes: [{when: "S: A", then: [small]}, {when: "S: B", then: [big]}]}
+      big: {prompt: x, makes: big.md}
+      small: {prompt: x, makes: small.md, after: [ground]}
+      ground: {prompt: x, makes: ground.md}
+"""
+
+
+def test_a_step_that_nothing_leads_to_is_a_warning(project: Project):
+    project.flow("base", ROUTED)
+    project.flow("mine", "flow: mine\nextends: base\ninsert_after: {triage: {extra: {prompt: x, makes: e.md}}}\n")
+    project.flow(
+        "plain", "flow: plain\npipeline: [a]\nsteps:\n  a: {prompt: x, makes: a}\n  b: {prompt: x, makes: b}\n"
+    )
+
+    told = looked(project, "validate")
+    shown = project.doflow("show", "mine")
+
+    never = "is never done: no pipeline and no route of"
+    words = [f"step extra {never} mine leads to it", f"step b {never} plain leads to it"]
+    assert [one["message"] for one in told["warnings"]] == words
+    assert (told["warnings"][0]["file"], told["warnings"][0]["line"]) == ("flows/mine.yaml", 3)
+    assert (shown.returncode, words[0] in shown.stderr) == (0, True)
+    assert project.doflow("show", "base").stderr == ""
+
+
 def test_show_of_a_flow_that_is_not_there(project: Project):
     project.flow("bad", "flow: bad\nsteps: {}\n")
 

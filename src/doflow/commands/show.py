@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from doflow import drawing, load, picture, project
-from doflow.commands import say, say_json, table
+from doflow import drawing, foresight, load, picture, project
+from doflow.commands import say, say_json, table, warn
 from doflow.errors import DoflowError, UsageError
 from doflow.model import Flow, Step
 
@@ -53,6 +53,8 @@ def show(args: Namespace) -> int:
     else:
         draw = {"mermaid": drawing.mermaid, "dot": _pipeline(flow), "svg": picture.svg}[args.format]
         sys.stdout.write(draw(drawn))
+    for problem in foresight.unreached(flow):
+        warn(f"warning: {problem}")
     return 0
 
 

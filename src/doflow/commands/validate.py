@@ -50,7 +50,7 @@ def validate(args: Namespace) -> int:
     for flow in flows:
         plan.build(flow, chosen)
         problems += [*_agents(root, flow, chosen), *_panes(flow, chosen), *foresight.barred(flow, chosen.protect)]
-        warnings += [*wiring.unmade(subflow.inline(flow, known)), *foresight.loose(flow)]
+        warnings += [*wiring.unmade(subflow.inline(flow, known)), *foresight.loose(flow), *foresight.unreached(flow)]
     problems += _machines(root, flows, not args.what)
     problems += warnings if args.strict else []
     problems = list({str(problem): problem for problem in problems}.values())
