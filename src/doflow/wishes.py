@@ -43,7 +43,7 @@ def complete(world: World, begin: Callable[[], None]) -> None:
     for name in sorted(world.options.completed):
         if not _fresh(world, name):
             begin()
-            adopting.take(world, name, "taken as done (--completed)")
+            adopting.take(world, name, f"{name} is taken as done (--completed)")
 
 
 def _part(world: World, name: str, part: str) -> None:

@@ -513,6 +513,21 @@ def test_plan_asks_which_run_is_meant(project: Project):
     assert "tiny has 2 unfinished runs; which one is meant?" in told.stderr
 
 
+def test_plan_says_that_a_bad_list_of_items_fails_and_names_what_is_wrong_below(project: Project):
+    each = "each: {prompt: 'Do {item_name}', foreach: list.yaml, makes: '{item_name}.md'}"
+    project.flow("dev", f"flow: dev\nsteps:\n  list: {{prompt: x, makes: list.yaml}}\n  {each}\n")
+    project.commit("A flow")
+    project.agent("make('- {nam: x}\\n')")
+
+    done = project.doit("dev", "--goal=x")
+    told = project.doflow("plan").stdout.splitlines()
+
+    assert done.returncode == 1
+    assert told[3].startswith("  fails       each  you      step each asks for {item_name}"), told
+    assert told[4].startswith("  each: next: write `name: …` in every item; mend specs/001-x/list.yaml")
+    assert told[5] == "1 to fail, 1 up to date"
+
+
 # why
 
 

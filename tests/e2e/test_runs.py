@@ -282,8 +282,9 @@ def test_completed_takes_a_persons_file_as_done(two):
     two.write("specs/login/one.md", "Mine.\n")
     two.commit("By hand")
 
-    works(two, "two", "--goal=First", "--feature-dir=specs/login", "--completed=one")
+    done = works(two, "two", "--goal=First", "--feature-dir=specs/login", "--completed=one")
 
+    assert "   ! one is taken as done (--completed)\n" in done.stdout
     assert two.calls() == ["two"]
     assert "Mine." in two.prompts()[0]
     assert two.state("login")["completed"] == ["one", "two"]

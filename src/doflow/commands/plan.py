@@ -29,7 +29,13 @@ EXAMPLES = """\
   doflow plan tiny --prompt plan    exactly what the agent of `plan` would be told"""
 
 _PAID = ("runs", "may run")
-_SUMS = (("runs", "to run"), ("may run", "perhaps"), ("pauses", "to wait for you"), ("up to date", "up to date"))
+_SUMS = (
+    ("runs", "to run"),
+    ("may run", "perhaps"),
+    ("pauses", "to wait for you"),
+    ("fails", "to fail"),
+    ("up to date", "up to date"),
+)
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -50,7 +56,7 @@ def plan(args: Namespace) -> int:
     lines = aftermath.noted(outlook.of(world), world)
     stops = _stops(desk, world)
     ahead = Prospect(world)
-    costs = [(line.name, ahead.of(line)) for line in lines if _verdict(line) in _PAID and ahead.works(line)]
+    costs = [(line.name, ahead.of(line)) for line in lines if _verdict(line, world) in _PAID and ahead.works(line)]
     if args.json:
         return _json(world, lines, stops, costs)
     new = " (a new run)" if world.run.fresh and not outlook.away(world) else ""
@@ -59,7 +65,7 @@ def plan(args: Namespace) -> int:
     _table(lines, world, priced if any(found.samples for _, found in costs) else None)
     for name in [line.name for line in lines if line.role == "step"]:
         _say_routes(name, world)
-    found = [_verdict(line) for line in lines]
+    found = [_verdict(line, world) for line in lines]
     counts = [f"{found.count(word)} {words}" for word, words in _SUMS if word in found]
     say(", ".join(counts) if set(found) != {"up to date"} else "nothing to run: everything is up to date")
     if costs:
@@ -105,10 +111,12 @@ def _stops(desk: Desk, world: World) -> list[str]:
     return found + [f'--{param.name}="…" is needed: {param.about or "what to build"}' for param in missing]
 
 
-def _verdict(line: Line) -> str:
-    """In one word: runs, may run, pauses, up to date."""
+def _verdict(line: Line, world: World) -> str:
+    """In one word: runs, may run, pauses, fails, up to date."""
     if line.state in ("done", "edited"):
         return "may run" if line.maybe else "up to date"
+    if line.role == outlook.FAULT and (step := world.flow.step(line.step)) and step.foreach:
+        return "fails"  # a list of items that is not right; of a task list a person is asked
     if line.role not in outlook.WORK:
         return "pauses"
     if line.state == "stale" and line.edited:
@@ -118,6 +126,8 @@ def _verdict(line: Line) -> str:
 
 def _why(line: Line) -> str:
     words = "; ".join(line.reasons)
+    if line.role == outlook.FAULT:
+        return "\n".join((words, *(f"next: {remark}" for remark in line.remarks)))
     if line.maybe:
         words = f"{words}, {line.maybe}" if words else line.maybe
     if line.state == "stale" and line.edited:
@@ -129,14 +139,21 @@ def _why(line: Line) -> str:
 
 def _table(lines: tuple[Line, ...], world: World, priced: dict[str, str] | None) -> None:
     """With a column for the cost only where something is known of it."""
+    whys = [(_why(line).splitlines() or [""]) for line in lines]
     rows: list[tuple[str, ...]] = [
         ("", "STEP", "WHO", "WHY"),
-        *((_verdict(line), line.name, _agent(line, world), _why(line)) for line in lines),
+        *(
+            (_verdict(line, world), line.name, _agent(line, world), why[0])
+            for line, why in zip(lines, whys, strict=True)
+        ),
     ]
     if priced is not None:
         cells = ["COST", *(priced.get(line.name, "") for line in lines)]
         rows = [(*row[:3], cell, row[3]) for row, cell in zip(rows, cells, strict=True)]
     table(rows, "  ")
+    for line, (_, *more) in zip(lines, whys, strict=True):
+        for number, words in enumerate(more):
+            say(f"  {line.name + ':' if not number else ' ' * len(line.name) + ' '} {words.strip()}")
 
 
 def _agent(line: Line, world: World) -> str:
@@ -156,7 +173,12 @@ def _say_routes(name: str, world: World) -> None:
 def _json(world: World, lines: tuple[Line, ...], stops: list[str], costs: list[tuple[str, Forecast]]) -> int:
     known = {name: found.plain() for name, found in costs if found.samples}
     steps = [
-        {**line.plain(), "verdict": _verdict(line), "agent": _agent(line, world), "forecast": known.get(line.name)}
+        {
+            **line.plain(),
+            "verdict": _verdict(line, world),
+            "agent": _agent(line, world),
+            "forecast": known.get(line.name),
+        }
         for line in lines
     ]
     about = {"run": world.run.name, "flow": world.flow.name, "new": world.run.fresh and not outlook.away(world)}
