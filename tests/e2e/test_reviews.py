@@ -97,6 +97,15 @@ def test_a_go_of_all_ends_it_at_once_and_small_things_do_not_stop_it(work, tmp_p
     assert (done.returncode, work.calls()) == (0, calls), done.stdout
 
 
+def test_a_fixer_is_told_its_round_and_of_no_phase(work):
+    told = 'if role == "fixer": (outside / "told").write_text(f"{known.get(\'DOFLOW_PHASE\')} {known[\'DOFLOW_ROUND\']}")\n'
+    work.agent(told + script("CRITICAL HIGH and well."))
+
+    ran(work)
+
+    assert (work.outside / "told").read_text() == "None 1"
+
+
 def test_two_rounds_with_a_fixer_converge_and_keep_the_ids(work):
     work.agent(script("CRITICAL HIGH and well."))
 

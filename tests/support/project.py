@@ -35,6 +35,7 @@ known = os.environ
 step, phase = known["DOFLOW_STEP"], known.get("DOFLOW_PHASE", "")
 role, persona = known["DOFLOW_ROLE"], known["DOFLOW_PERSONA"]
 round, attempt = int(known["DOFLOW_ROUND"] or 0), int(known["DOFLOW_ATTEMPT"] or 0)
+phase = phase or (f"fix{round}" if round and not persona else "")
 root, run_dir = pathlib.Path.cwd(), pathlib.Path(known["DOFLOW_RUN_DIR"])
 makes = [pathlib.Path(line) for line in known["DOFLOW_MAKES"].splitlines()]
 prompt = sys.stdin.read()

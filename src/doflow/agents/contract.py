@@ -31,7 +31,9 @@ class Agent(Protocol):
 
 
 def variables(ask: Ask) -> dict[str, str]:
-    """What an agent learns from its environment."""
+    """What an agent learns from its environment. Who fixes what a review found is in a round of it, in no phase."""
+    fix = ask.phase.removeprefix("fix")
+    fixing = fix.isdigit() and fix != ask.phase
     said = {
         "DOFLOW_RUN": ask.run,
         "DOFLOW_RUN_DIR": os.path.join(ask.root, ask.run_dir),
@@ -39,11 +41,11 @@ def variables(ask: Ask) -> dict[str, str]:
         "DOFLOW_MAKES": "\n".join(absolute(ask, path) for path in ask.makes),
         "DOFLOW_ROLE": ask.role,
         "DOFLOW_PERSONA": ask.persona,
-        "DOFLOW_ROUND": str(ask.round),
+        "DOFLOW_ROUND": fix if fixing else str(ask.round),
         "DOFLOW_ATTEMPT": str(ask.attempt),
     }
     left = {"DOFLOW_BUDGET_USD": f"{ask.budget:.4f}"} if ask.budget is not None else {}
-    return said | left | ({"DOFLOW_PHASE": ask.phase} if ask.phase else {})
+    return said | left | ({"DOFLOW_PHASE": ask.phase} if ask.phase and not fixing else {})
 
 
 def absolute(ask: Ask, path: str) -> str:

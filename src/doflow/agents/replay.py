@@ -28,6 +28,7 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
     more = {
         "DOFLOW_ROOT": ask.root,
         "DOFLOW_SESSIONS": folder,
+        "DOFLOW_PHASE": ask.phase,  # as it was written down: of a fixer, too
         "DOFLOW_REPLAY_RUN": os.path.relpath(os.path.join(ask.root, ask.run_dir), ask.root),
     }
     env = environment.for_agent(environ, (), ask.profile.env, contract.variables(ask) | more, root=ask.root)
