@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.crash import killed_at_work
-from tests.support.project import Project
+from tests.support.project import Project, eventually
 
 FLOW = "flow: work\nsteps:\n  write: {prompt: Write it, makes: out.md}\n"
 #: deletes a branch that is checked out elsewhere and one that is not, moves another, and is at work until it is killed
@@ -128,3 +128,141 @@ def test_a_work_tree_that_is_taken_away_after_a_kill_costs_no_branch(linked, pro
     assert {"main", "here", "aside", "other", "third", "001-x"} == set(
         project.git("for-each-ref", "--format=%(refname:short)", "refs/heads").split()
     )
+
+
+#: the agent of the first run is at work until somebody says that it may end
+PATIENT = """
+import time
+(outside / f"at work {nth}").touch()
+while not nth and not (outside / "go on").exists():
+    time.sleep(0.02)
+usual()
+"""
+
+
+@pytest.mark.always
+def test_a_run_in_a_work_tree_that_is_added_meanwhile_stays_whole(project, tmp_path):
+    project.flow("work", FLOW)
+    project.commit("Ground")
+    project.agent(PATIENT)
+    first = project.start("doit", "work", "--goal=ours")
+    assert eventually((project.outside / "at work 0").exists)
+    beside = tmp_path / "beside"
+
+    project.git("worktree", "add", "-q", "-b", "beside", str(beside), "main")
+    second = project.doit("work", "--goal=theirs", cwd=beside)
+    project.git("tag", "theirs", cwd=beside)
+    project.git("pack-refs", "--all", cwd=beside)
+    (project.outside / "go on").touch()
+    said = "".join(first.communicate(timeout=60))
+
+    assert (second.returncode, first.returncode) == (0, 0), said
+    assert "changed git itself" not in said
+    assert project.git("log", "-1", "--format=%s", cwd=beside) == "write: out.md\n"
+    assert project.git("status", "--porcelain", cwd=beside) == ""
+    found = set(project.git("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags").split())
+    assert found == {"main", "beside", "001-ours", "002-theirs", "theirs"}
+    assert project.subjects() == ["Begin", "Ground", "write: out.md"]
+
+
+#: each of these is tried behind a work tree of the agent's own
+BEHIND = {
+    "its own branch is moved": 'git("commit", "-q", "--allow-empty", "-m", "mine")',
+    "its own branch is moved and packed": 'git("commit", "-q", "--allow-empty", "-m", "mine"); git("pack-refs", "--all")',
+    "its own branch is moved from the work tree": (
+        'git("worktree", "add", "-q", "-f", str(outside / "again"), "001-ours");'
+        'git("-C", str(outside / "again"), "commit", "-q", "--allow-empty", "-m", "mine")'
+    ),
+    "its own branch is another's name": 'git("symbolic-ref", "refs/heads/001-ours", "refs/heads/main")',
+    "its own branch is deleted": 'git("update-ref", "-d", "refs/heads/001-ours")',
+    "its own branch is renamed below itself": 'git("branch", "-m", "aside"); git("branch", "-m", "001-ours/below")',
+    "another branch is checked out": 'git("switch", "-q", "-c", "evil")',
+    "a branch is deleted": 'git("branch", "-D", "other")',
+    "a branch is another's name": 'git("symbolic-ref", "refs/heads/other", "refs/heads/main")',
+    "the index is changed": 'git("rm", "-q", "--cached", "dodo.py")',
+}
+
+
+@pytest.fixture
+def ours(project: Project) -> Project:
+    project.flow("work", FLOW)
+    project.commit("Ground")
+    project.git("branch", "other")
+    return project
+
+
+def behind(ours: Project, deed: str) -> None:
+    """The agent makes a work tree first, and then does this."""
+    ours.agent(f"""
+import subprocess
+git = lambda *args: subprocess.run(["git", *args], check=True, capture_output=True)
+git("worktree", "add", "-q", "-b", "hidden", str(outside / "hidden"), "main")
+{deed}
+usual()
+""")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deed", BEHIND)
+def test_a_work_tree_of_the_agents_own_hides_nothing(ours, deed):
+    before = ours.git("rev-parse", "main", "other")
+    behind(ours, BEHIND[deed])
+
+    done = ours.doit("work", "--goal=ours")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "changed git itself" in done.stdout
+    assert ours.git("symbolic-ref", "HEAD").strip() == "refs/heads/001-ours"
+    assert ours.subjects() == ["Begin", "Ground", "write: out.md"]
+    assert ours.git("rev-parse", "main", "other") == before
+    assert ours.git("status", "--porcelain") == ""
+    assert ours.git("fsck", "--no-dangling") == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("deed", "named"),
+    [
+        ('git("config", "core.pager", "evil")', ".git/config"),
+        ('pathlib.Path(".git/hooks/post-commit").write_text("#!/bin/sh")', ".git/hooks/post-commit"),
+        ('git("update-ref", "-d", "refs/doflow/wip/001-ours/write")', "refs/doflow/wip/001-ours/write"),
+        ('pathlib.Path(".doflow/runs/001-ours/events.jsonl").unlink()', ".doflow/runs/001-ours/events.jsonl"),
+    ],
+)
+def test_behind_a_work_tree_of_its_own_an_agent_still_fails_for_what_steers(ours, deed, named):
+    behind(ours, deed)
+
+    done = ours.doit("work", "--goal=ours")
+
+    assert done.returncode == 1
+    assert f"write wrote where it may not: {named}" in done.stdout
+    assert ours.git("config", "--get-all", "core.pager", check=False) == ""
+    assert not (ours.root / ".git/hooks/post-commit").exists()
+    assert ours.git("rev-parse", "refs/doflow/wip/001-ours/write^") == ours.git("rev-parse", "main")
+    assert ours.doflow("verify").returncode == 0
+
+
+@pytest.mark.slow
+def test_after_a_kill_a_work_tree_that_was_added_meanwhile_keeps_its_branch(ours):
+    killed_at_work(
+        ours,
+        """
+        import subprocess, time
+        if not nth:
+            git = lambda *args: subprocess.run(["git", *args], check=True, capture_output=True)
+            git("worktree", "add", "-q", "-b", "beside", str(outside / "beside"), "main")
+            git("-C", str(outside / "beside"), "commit", "-q", "--allow-empty", "-m", "Theirs")
+            git("branch", "-D", "other")
+            git("commit", "-q", "--allow-empty", "-m", "mine")
+            (outside / "ready").touch()
+            time.sleep(60)
+        usual()
+        """,
+    )
+
+    done = ours.doit("work")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ours.git("log", "-1", "--format=%s", "beside") == "Theirs\n"
+    assert ours.git("rev-parse", "other") == ours.git("rev-parse", "main")
+    assert ours.subjects() == ["Begin", "Ground", "write: out.md"]

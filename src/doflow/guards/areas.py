@@ -22,9 +22,9 @@ _REFS = ("refs", "packed-refs", "reftable", "logs/refs")
 _CACHES = ("flows", "stamps/")
 
 
-def of(head: Head, world: World, apart: bool) -> tuple[Area, ...]:
-    """`apart`: refs are not held as files, for other work trees use the same."""
-    counts = _of_shared if apart else _of_git
+def of(head: Head, world: World, apart: bool, own: str) -> tuple[Area, ...]:
+    """`apart`: of the refs only the run's `own` is held as a file, for other work trees use the rest too."""
+    counts = _of_shared(own) if apart else _of_git
     found = [Area(folder, ".git", counts) for folder in dict.fromkeys((head.git_dir, head.common_dir))]
     found.append(Area(os.path.join(head.common_dir, "objects", "info"), ".git/objects/info", _of_objects))
     return (*found, Area(str(world.root / STATE), STATE, _of_state(str(world.root / STATE))))
@@ -34,8 +34,20 @@ def _of_git(path: str) -> bool:
     return not path.startswith(_PASSED) and path.rpartition("/")[2] != "objects"
 
 
-def _of_shared(path: str) -> bool:
-    return _of_git(path) and not path.startswith(_REFS)
+def _of_shared(ref: str) -> Callable[[str], bool]:
+    own = (f"{ref}/", f"logs/{ref}/")
+
+    def counts(path: str) -> bool:
+        if not path.startswith(_REFS):
+            return _of_git(path)
+        return f"{path}/".startswith(own) or any(name.startswith(f"{path}/") for name in own)
+
+    return counts
+
+
+def records(run: str) -> tuple[str, ...]:
+    """Where refs begin that doflow keeps for this run."""
+    return tuple(f"refs/doflow/{kind}/{run}/" for kind in ("held", "wip", "undone"))
 
 
 def shared(head: Head) -> bool:

@@ -21,11 +21,11 @@ from doflow.guards import areas, dotgit
 from doflow.guards.held import Held
 from doflow.light import dataclass
 from doflow.quarantine import Keep
-from doflow.repo import every, hold
+from doflow.repo import every, hold, look
 from doflow.repo.git import Git
 from doflow.world import STATE, World
 
-_FORMAT = 2
+_FORMAT = 3
 _LET = ("refs/doflow/", "refs/remotes/", "refs/bisect/")
 Counts = Callable[[str, Change], bool]
 
@@ -45,6 +45,7 @@ class Control:
         self._world = world
         self._data: dict[str, bytes] = {}
         self._held: tuple[Held, ...] = ()
+        self._of = (False, "")  # of which areas: do others use the same refs, and which branch is ours
         self._dot = dotgit.Dot(0, b"")
         self._refs_before: dict[str, str] = {}
         self._holding = hold.Holding(world.run.name)
@@ -52,17 +53,20 @@ class Control:
     def begin(self) -> None:
         git = self._world.git
         self._world.ledger.arm()
-        apart = areas.shared(git.head)
-        if not self._held or apart != bool(self._refs_before):
-            self._held = tuple(Held(area, self._data) for area in areas.of(git.head, self._world, apart))
+        found = (areas.shared(git.head), git.head.ref)
+        if not self._held or found != self._of:
+            self._of = found
+            self._held = self._areas()
         self._dot = dotgit.look(git.head)
-        self._holding.renew(git)
-        self._refs_before = every.every(git.head) if apart else {}
+        self._refs_before = self._holding.renew(git)
         for held in self._held:
             held.take()
         self._forget()
         self._save()
         git.moved = self._follow
+
+    def _areas(self) -> tuple[Held, ...]:
+        return tuple(Held(area, self._data) for area in areas.of(self._world.head, self._world, *self._of))
 
     def end(self, clear: bool = True) -> None:
         self._world.git.moved = None
@@ -75,10 +79,8 @@ class Control:
         if told is None:
             return Undone()
         self._dot = dotgit.look(self._world.head)
-        self._refs_before = told.get("refs") or {}
-        self._held = tuple(
-            Held(area, self._data) for area in areas.of(self._world.head, self._world, bool(self._refs_before))
-        )
+        self._refs_before, self._of = told["refs"], (told["apart"], told["own"])
+        self._held = self._areas()
         bases = {row["folder"]: row for row in told["areas"]}
         self._held = tuple(held for held in self._held if held.area.folder in bases)
         for held in self._held:
@@ -91,21 +93,31 @@ class Control:
 
     def check(self, keep: Keep, counts: Counts | None = None) -> Undone:
         """Put back whatever differs; first what steers git, so that git may be asked about the rest."""
-        git = self._world.git
-        refused = [".git"] if dotgit.mend(git.head, self._dot, keep) else []
+        refused = [".git"] if dotgit.mend(self._world.git.head, self._dot, keep) else []
+        self._part()
         found = [(held, change) for held in self._held for change in areas.changes(held)]
         found = [(held, change) for held, change in found if counts is None or counts(held.area.folder, change)]
         steering = [pair for pair in found if areas.steers(*pair)]
         refused += [areas.shown(held, change) for held, change in steering if not areas.cache(held, change)]
         self._restore(steering, keep)
         told = self._moved([pair for pair in found if pair not in steering], keep)
-        told += self._shared(counts) if self._refs_before else []
+        told += self._shared(counts) if self._of[0] else []
         if self._world.ledger.mend(keep):
             refused.append(f"{STATE}/runs/{self._world.run.name}/events.jsonl")
-        if found:
+        if found or told:
             self._again()
-        ours = [line for line in told if line.startswith("refs/doflow/")]
+        gone = " became nothing)" if self._of[0] else ""  # a run of this name elsewhere moves them, and removes none
+        ours = [line for line in told if line.startswith("refs/doflow/") and line.endswith(gone)]
         return Undone((*refused, *(line.partition(" ")[0] for line in ours)), tuple(x for x in told if x not in ours))
+
+    def _part(self) -> None:
+        """A work tree that was added since: from now on refs are compared one by one, against what they were."""
+        if not self._of[0] and areas.shared(self._world.head):
+            before = {held.area.folder: held for held in self._held}
+            self._of = (True, self._of[1])
+            self._held = tuple(held for held in self._areas() if held.area.folder in before)
+            for held in self._held:
+                held.part(before[held.area.folder])
 
     def _again(self) -> None:
         for held in self._held:
@@ -123,7 +135,8 @@ class Control:
         before = every.every(git.head)
         self._restore(found, keep)
         was = every.every(git.head)
-        told = self._refs(was, before)
+        own = {self._of[1], "HEAD"} if self._of[0] else was.keys() | before.keys()
+        told = self._refs({ref: was.get(ref, "") for ref in own}, {ref: before.get(ref, "") for ref in own})
         if index and staged != _entries(git):
             told.append("the index (git add, git rm)")
         told += [areas.shown(held, change) for held, change in found if not areas.quiet(change)]
@@ -145,16 +158,15 @@ class Control:
     def _shared(self, counts: Counts | None) -> list[str]:
         """Other work trees share the refs: what somebody else has checked out stays where they moved it, unless it is
         gone; the rest is put back. One by one, by git."""
-        git = self._world.git
+        git, records = self._world.git, areas.records(self._world.run.name)
         was, now = self._refs_before, every.every(git.head)
-        theirs = areas.elsewhere(git.head)
-        mine = {ref for ref in was if now.get(ref) != was[ref] and ref != "HEAD" and not ref.startswith(_LET)}
+        theirs = areas.elsewhere(git.head) - {self._of[1]}
+        mine = {ref for ref in was if now.get(ref) != was[ref] and ref != "HEAD"}
+        mine = {ref for ref in mine if not ref.startswith(_LET) or f"{ref}/".startswith(records)}
         mine = {ref for ref in mine if ref not in now or (ref not in theirs and self._by_agent(ref, counts))}
         for ref in sorted(mine):
-            unless = () if ref in now else ("",)  # made meanwhile, or only packed: theirs
-            code = git.call("update-ref", "-m", "doflow: put back", ref, was[ref], *unless)[0]
-            if code and unless and ref in every.every(git.head):
-                mine.discard(ref)
+            if not hold.back(git, ref, was[ref], ref in now) and ref not in now and ref in every.every(git.head):
+                mine.discard(ref)  # made meanwhile, or only packed: theirs
         return self._refs({ref: was[ref] for ref in mine}, {ref: now.get(ref, "") for ref in mine})
 
     def _by_agent(self, ref: str, counts: Counts | None) -> bool:
@@ -184,8 +196,7 @@ class Control:
         for held in self._held:
             tables = tuple(path for path in held.now().items if path.startswith("reftable/"))
             held.follow(paths + tables)
-        if self._refs_before:
-            self._refs_before = every.every(self._world.git.head)
+        self._refs_before[ref] = look.commit_of(self._world.git.head, ref)
         self._save()
 
     @property
@@ -196,7 +207,7 @@ class Control:
         """A line of JSON, then all bytes one after the other."""
         sizes = [(value, len(text)) for value, text in self._data.items()]
         whole = {"format": _FORMAT, "areas": [held.plain() for held in self._held], "sizes": sizes}
-        whole |= {"refs": self._refs_before} if self._refs_before else {}
+        whole |= {"apart": self._of[0], "own": self._of[1], "refs": self._refs_before}
         parts = (json.dumps(whole).encode(), b"\n", *self._data.values())
         files.write(str(self._file), b"".join(parts), 0o600, sync=False)
 

@@ -41,6 +41,11 @@ class Held:
             if item.kind == "file" and item.value not in self._data:
                 self._data[item.value] = _read(os.path.join(self.area.folder, path))
 
+    def part(self, whole: Held) -> None:
+        """As it was, too, of which more was held until now."""
+        items = {path: item for path, item in whole.base.items.items() if self.area.only(path)}
+        self.base = Snapshot(whole.base.taken, items, frozenset(filter(self.area.only, whole.base.folders)))
+
     def now(self) -> Snapshot:
         if not os.path.isdir(self.area.folder):
             return Snapshot(0, {})

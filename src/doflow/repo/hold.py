@@ -9,6 +9,7 @@ from doflow.repo import every, private, refs
 from doflow.repo.git import Git
 
 _WHO = "doflow <doflow@localhost> 0 +0000"
+_BACK = "doflow: put back"
 
 
 class Holding:
@@ -19,15 +20,15 @@ class Holding:
         self._seen = ""
         self._tags: dict[str, bytes] = {}  # the objects of annotated tags: no commit can hold them
 
-    def renew(self, git: Git) -> None:
-        """Done again only when refs other than the run's own branch have changed."""
+    def renew(self, git: Git) -> dict[str, str]:
+        """Done again only when refs other than the run's own branch have changed. Gives every ref there is."""
         head = git.head
         known = every.every(head)
         ids = {value for ref, value in known.items() if _counts(ref, head.ref) and refs.is_id(value)}
         ids = (ids | _stashes(head.common_dir)) - {head.commit, known.get(head.ref, "")}
         seen = hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
         if not ids or seen == self._seen:
-            return
+            return known
         commits, tags = _sorted(git, sorted(ids))
         self._tags = {ident: git.run("cat-file", "tag", ident) for ident in tags}
         if commits and _said(git, known.get(self._ref, "")) != seen:
@@ -35,7 +36,9 @@ class Holding:
             text = "\n".join((*lines, f"author {_WHO}", f"committer {_WHO}", "", seen, ""))
             made = git.run("hash-object", "-t", "commit", "-w", "--stdin", input=text.encode()).decode().strip()
             git.run("update-ref", self._ref, made)
+            known[self._ref] = made
         self._seen = seen
+        return known
 
     def revive(self, git: Git, ident: str) -> None:
         """Write the object of an annotated tag again, should it be gone."""
@@ -48,6 +51,14 @@ def keep(git: Git, ref: str, value: str) -> str:
     if not refs.is_id(value) or git.call("update-ref", ref, value)[0]:
         return ""
     return ref
+
+
+def back(git: Git, ref: str, value: str, there: bool) -> bool:
+    """Let a ref be what it was, whatever it stands for now; one that is not `there` only as long as nobody makes it."""
+    target = value.removeprefix("ref: ")
+    if target != value:
+        return not git.call("symbolic-ref", "-m", _BACK, ref, target)[0]
+    return not git.call("update-ref", "--no-deref", "-m", _BACK, ref, value, *(() if there else ("",)))[0]
 
 
 def _counts(ref: str, own: str) -> bool:
