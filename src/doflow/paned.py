@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from doflow import files, keys, process, watching
+from doflow import files, idle, keys, process, watching
 from doflow.agents import claude, contract, endings, registry
 from doflow.job import Job
 from doflow.light import replace
@@ -102,6 +102,7 @@ class _Turn:
                 self.stopped = "idle"
             if self.stopped:
                 return
+            idle.due()
             time.sleep(INTERVAL)
 
     def _over(self) -> bool:

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
-from doflow import process
+from doflow import idle, process
 from doflow.job import Job
 from doflow.light import replace
 from doflow.model import Outcome, Profile, Retry, Status, Step
@@ -138,6 +138,7 @@ def sleep(seconds: float, tell: Callable[[float], None] | None = None) -> bool:
         if tell is not None and told - left >= 1.0:
             told = left
             tell(left)
+        idle.due()
         time.sleep(min(left, 0.1))
     return False
 

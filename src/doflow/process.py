@@ -272,7 +272,8 @@ def _attend(nanny: _Nanny, watch: _Watch) -> Answer | None:
     if poll.poll(BRIEF):
         return nanny.receive()
     idle.now()
-    while not poll.poll(INTERVAL * 1000):
+    while not poll.poll(1 + 1000 * idle.wait(INTERVAL)):
+        idle.due()
         reason, grace = watch.look()
         if reason and grace < granted:
             watch.reason = watch.reason or reason

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from doflow import files
+from doflow import files, idle
 from doflow.errors import WorldError
 from doflow.ledger import now
 from doflow.world import World
@@ -30,6 +31,7 @@ class Projection:
         self._why: dict[str, Any] = {}
         self._heard: list[tuple[str, str, dict[str, Any]]] = []
         self._begun = False
+        self._writing = threading.Lock()
 
     def hear(self, entry: Mapping[str, Any]) -> None:
         event = entry["event"]
@@ -48,14 +50,27 @@ class Projection:
             self._set("rate-limited", entry, resumeAt=entry.get("resumeAt", ""))
         elif event == "waiting":  # it goes on by itself: not an end
             self._status, self._why = "rate-limited", {"pauseReason": entry["message"], "resumeAt": entry["resumeAt"]}
-            self._last = 0.0  # nothing else will happen for long: written now
         elif event == "error":
             self._set("failed", entry)
         elif event == "pipeline_complete":
             self._status, self._why = "completed", {}
-        if event not in _QUIET and time.monotonic() - self._last >= self._gap:
+        if event not in _QUIET:
+            self._soon()
+
+    def _soon(self) -> None:
+        """Write it, but not more often than it may be: then a moment later, whatever has happened until then.
+
+        A thread never waits here for another one: it may hold what that one needs.
+        """
+        moment = self._last + self._gap
+        if time.monotonic() < moment or not self._writing.acquire(blocking=False):
+            idle.at(max(moment, time.monotonic()), self._soon)
+            return
+        try:
             with suppress(WorldError, OSError):  # derived: what matters is in the ledger, and the end is written again
                 self.write()
+        finally:
+            self._writing.release()
 
     def finish(self, status: str, reason: str = "") -> None:
         """The last word of a process: the status that agrees with its exit code."""
@@ -68,6 +83,7 @@ class Projection:
         elif status in ("completed", "active"):
             self._why = {}
         self._status = status
+        idle.never(self._soon)
         self.write()
 
     def write(self) -> None:
