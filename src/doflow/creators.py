@@ -7,6 +7,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+#: doit's own; a flow cannot be called like one of them
+COMMANDS = frozenset({
+    "run", "list", "help", "info", "forget", "clean", "ignore", "dumpdb", "strace", "tabcompletion", "reset-dep", "auto",
+})  # fmt: skip
+
 
 def creator(flow: str, build: Callable[[str, dict[str, Any]], Iterator[Any]], params: list[dict[str, Any]]) -> Any:
     def create(**given: Any) -> Iterator[Any]:
@@ -15,6 +20,11 @@ def creator(flow: str, build: Callable[[str, dict[str, Any]], Iterator[Any]], pa
     create._task_creator_params = params  # type: ignore[attr-defined]
     create.__wrapped__ = sys.modules[__name__]  # type: ignore[attr-defined] # a file is found faster than a line in it
     return create
+
+
+def shown(flow: str) -> str:
+    """The task of a flow that cannot be used: one that is called like a command goes by its file's name."""
+    return f"{flow}.yaml" if flow in COMMANDS else flow
 
 
 _LOST = "not as you say: doflow keeps doit's memory itself, in .doflow/state.db, and works in threads; the rest holds"

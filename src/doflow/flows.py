@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from doflow import foresight, notation, steps, wiring
+from doflow import creators, foresight, notation, steps, wiring
 from doflow.draft import Draft
 from doflow.errors import FlowError, Problem
 from doflow.light import dataclass
@@ -16,9 +16,6 @@ from doflow.prompts import Prompts
 from doflow.steps import Bench
 from doflow.strict import Doc, nearest
 
-DOIT_COMMANDS = frozenset(
-    "help run list info clean forget ignore dumpdb strace tabcompletion reset-dep auto".split()  # noqa: SIM905 - reads better
-)
 _FLAGS = frozenset(
     "flow feature-dir project-dir completed next agent budget record auto-approve force reopen new run json".split()  # noqa: SIM905
 )
@@ -95,7 +92,7 @@ def _name(doc: Doc, name: str, around: Surroundings) -> Iterator[Problem]:
     except Bad as bad:
         yield doc.problem(("flow",), f"the flow's name: {bad.message}", bad.hint)
         return
-    if name in DOIT_COMMANDS:
+    if name in creators.COMMANDS:
         yield doc.problem(("flow",), f"the flow's name {name!r} is a command of doit", "choose another name")
     if name != around.stem:
         hint = f"write `flow: {around.stem}`, or rename the file to {name}.yaml"

@@ -316,7 +316,8 @@ def _hinted(error: Exception, name: str, session: Session) -> str:
         if wanted:
             known = ", ".join(session.project.about)
             return (
-                "\n".join(session.project.broken.values())
+                session.project.broken.get(wanted)
+                or "\n".join(session.project.broken.values())
                 or f"there is no flow or step called {wanted} (flows: {known})\n  hint: doit list --all"
             )
     return str(error)

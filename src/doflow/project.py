@@ -9,14 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from doflow import bundle, hot
+from doflow import bundle, creators, hot
 from doflow.version import VERSION
 
 STATE = ".doflow"
 _CACHE = "flows.cache"
-_NOT_RUN = frozenset({
-    "list", "help", "info", "forget", "clean", "ignore", "dumpdb", "strace", "tabcompletion", "reset-dep", "auto",
-})  # fmt: skip
 
 
 class Project:
@@ -114,7 +111,7 @@ def open_(root: Path, environ: Mapping[str, str], words: Sequence[str] = ()) -> 
 
 
 def _named(root: Path, words: Sequence[str]) -> list[str]:
-    if not words or words[0] in _NOT_RUN:
+    if not words or (words[0] in creators.COMMANDS and words[0] != "run"):
         return []
     stems = dict.fromkeys(word.partition(":")[0] for word in words if not word.startswith("-"))
     return [stem for stem in stems if stem and "/" not in stem and (root / "flows" / f"{stem}.yaml").is_file()]

@@ -114,13 +114,13 @@ def _bad_profile(book: Book, name: str, profile: Mapping[str, Any], agents: Mapp
 
 
 def _bad_pipelines(book: Book) -> Iterator[Problem]:
-    from doflow.flows import DOIT_COMMANDS
+    from doflow.creators import COMMANDS
 
     for name, path in book.value["pipelines"].items():
         at = ("pipelines", name)
         if not _is_name(name):
             yield book.problem(at, f"the pipeline's name {name!r} is not a name", "use a-z, 0-9, - and _")
-        elif name in DOIT_COMMANDS:
+        elif name in COMMANDS:
             yield book.problem(at, f"the pipeline's name {name!r} is a command of doit", "choose another name")
         try:
             notation.artifact(path)

@@ -72,7 +72,7 @@ def namespace(
     for name in session.project.broken:
         if name.endswith(".yaml") or name in found:
             continue
-        found[f"task_{name}"] = creators.creator(name, lambda flow, given: _broken(session, flow), [])
+        found[f"task_{creators.shown(name)}"] = creators.creator(name, lambda flow, given: _broken(session, flow), [])
     return found
 
 
@@ -252,7 +252,7 @@ def _broken(session: Session, name: str) -> Iterator[Task]:
 
         return actions.refuse(session, words)
 
-    yield Task(name, [refuse], io=IO, verbosity=2, doc="broken: " + words.splitlines()[0])
+    yield Task(creators.shown(name), [refuse], io=IO, verbosity=2, doc="broken: " + words.splitlines()[0])
 
 
 def _stamp(session: Session, flow: str, given: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -412,3 +412,21 @@ def _unread(work: Project, *words: str, err: int = subprocess.PIPE) -> subproces
         )
     finally:
         os.close(writer)
+
+
+@pytest.mark.parametrize("name", ["list", "clean", "run", "help", "forget", "auto"])
+def test_a_flow_that_is_called_like_a_command_of_doits_is_refused_with_its_place_and_hides_no_other(work, name):
+    work.flow(name, f"flow: {name}\nsteps:\n  one: {{prompt: Write one., makes: one.md}}\n")
+    work.commit("A flow that nobody can call")
+    place = f"flows/{name}.yaml:1:7: the flow's name '{name}' is a command of doit\n  hint: choose another name"
+
+    listed = work.doit("list")
+    asked = work.doflow("run", name, "--goal=x")
+    as_json = work.doflow("run", name, "--goal=x", "--json")
+    done = [work.doit("work", "--next"), work.doit(), work.doit("clean", "--dry-run"), work.doit("forget", "work")]
+
+    assert (listed.returncode, "work" in listed.stdout) == (0, True), listed.stderr
+    assert f"broken: flows/{name}.yaml:1:7: " in listed.stdout
+    assert (asked.returncode, place in asked.stderr, asked.stdout) == (1, True, ""), asked.stderr
+    assert (as_json.returncode, place.partition("\n")[0] in json.loads(as_json.stderr)["message"]) == (1, True)
+    assert [found.returncode for found in done] == [0] * 4, [found.stderr for found in done]

@@ -93,13 +93,13 @@ def _refuse_bad_words(args: Namespace) -> None:
         raise UsageError(f"doflow knows no agent {args.agent!r}", f"one of: {', '.join(registry.KNOWN)}")
     if not args.flow:
         return
-    from doflow.flows import DOIT_COMMANDS
+    from doflow.creators import COMMANDS
 
     try:
         notation.name(args.flow)
     except notation.Bad as bad:
         raise UsageError(f"--flow: {bad.message}", bad.hint) from bad
-    if args.flow in DOIT_COMMANDS:
+    if args.flow in COMMANDS:
         raise UsageError(f"--flow: {args.flow!r} is a command of doit", "choose another name")
 
 
