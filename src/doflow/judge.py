@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from doflow import keys, sections
+from doflow import inherited, keys, sections
 from doflow.light import dataclass
 from doflow.lock import Record
 from doflow.model import BY_AGENT, Step
@@ -88,7 +88,9 @@ def carried(path: str, world: World) -> bool:
         return False  # an agent's, which only waits for its commit
     if world.book.kept.get(path) == now:
         return False  # an agent's, whose step was refused for something else
-    return bool(now) and (held is None or held.digest != now or held.author == "person")
+    if not now or (held is not None and held.digest == now):
+        return bool(now) and held is not None and held.author == "person"
+    return not inherited.origin(path, world)
 
 
 def edited(step: Step, world: World) -> tuple[str, ...]:
@@ -145,7 +147,10 @@ def _file_words(path: str, was: str, now: str, world: World) -> str:
     held = world.book.artifacts.get(bare)
     if held is not None and carried(bare, world):
         return f"{path} was edited by hand"
-    return f"{path} changed (made anew by {held.step})" if held and held.step else f"{path} changed"
+    if held is None or not held.step:
+        return f"{path} changed"
+    other = inherited.origin(bare, world) if held.digest != world.digest(bare) else ""
+    return f"{path} changed (made anew by {other or held.step})"
 
 
 def _gone(step: Step, world: World) -> list[str]:

@@ -52,7 +52,7 @@ class Wish:
 
 def known(root: Path, layout: str = "specs") -> tuple[Run, ...]:
     """Every run that has a lock in this work tree, or that this machine has begun, by number."""
-    found = {run.name: run for folder in _folders(root, layout) if (run := at(root, folder))}
+    found = {run.name: run for folder in folders(root, layout) if (run := at(root, folder))}
     for name in _listed(root / _STATE):
         run = None if name in found else _begun(root, name)
         if run is not None:
@@ -235,7 +235,7 @@ def _begun(root: Path, name: str) -> Run | None:
     )  # fmt: skip
 
 
-def _folders(root: Path, layout: str) -> list[str]:
+def folders(root: Path, layout: str) -> list[str]:
     """Where runs can be: in either layout, whatever the settings say now; bug-fix sessions below their own."""
     tops = dict.fromkeys((layout, "specs", sessionpaths.PLAN))
     found = [f"{top}/{name}" for top in tops for name in _listed(root / top)]

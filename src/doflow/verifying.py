@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from doflow import advice, ledger, lock, outlook
+from doflow import advice, inherited, ledger, lock, outlook
 from doflow.errors import DoflowError
 from doflow.light import dataclass
 from doflow.lock import Lock, Record
@@ -116,7 +116,7 @@ def _files(known: Lock, world: World) -> Iterator[Finding]:
         if not now:
             hint = f"git checkout -- '{path}'   brings it back   or   {go}   makes it anew"
             yield Finding(world.run.name, "artifact", f"{path} is in the lock, but not on the disk", hint)
-        elif now != artifact.digest:
+        elif now != artifact.digest and not inherited.origin(path, world):
             words = f"{path} is not what the lock says ({artifact.author} wrote {artifact.digest[:12]}, now {now[:12]})"
             hint = f"{go}   keeps it as your edit   or   git checkout -- '{path}'   drops it"
             if world.frozen:

@@ -118,3 +118,23 @@ def test_a_large_file_goes_through_git(top):
     _, tree = trees.build(Git(look.find(top)), look.find(top).commit, ["large"])
 
     assert git(top, "cat-file", "-s", f"{tree}:large") == str((1 << 20) + 1)
+
+
+@pytest.mark.parametrize("odd", ["", "*.txt text eol=crlf\n"], ids=["plain", "with attributes"])
+def test_a_commit_holds_what_git_finds_unchanged_in_the_work_tree(top, odd):
+    (top / ".gitattributes").write_text(odd) if odd else None
+    (top / "d").mkdir()
+    for name in ("same.txt", "d/same.txt", "changed.txt", "gone.txt", "ü.txt"):
+        (top / name).write_bytes(b"text\r\n" if odd else b"text\n")
+    git(top, "add", "-A")
+    git(top, "commit", "-q", "-m", "second")
+    (top / "changed.txt").write_text("other\n")
+    (top / "gone.txt").unlink()
+    (top / "new.txt").write_text("new\n")
+    (top / "link.txt").symlink_to("same.txt")
+    place = Git(look.find(str(top)))
+
+    names = ("same.txt", "d/same.txt", "ü.txt", "changed.txt", "gone.txt", "new.txt", "link.txt", "d", "no/where")
+    found = [name for name in names if trees.holds(place, git(top, "rev-parse", "HEAD"), name)]
+
+    assert found == ["same.txt", "d/same.txt", "ü.txt"]

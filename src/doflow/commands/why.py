@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from doflow import adopting, advice, aftermath, holder, judge, outlook, runs, sections
+from doflow import adopting, advice, aftermath, holder, inherited, judge, outlook, runs, sections
 from doflow.commands import say, say_json
 from doflow.desk import Desk
 from doflow.errors import UsageError
@@ -126,8 +126,7 @@ def _files(line: Line, world: World) -> None:
     if step is None:
         return
     for made in _makes(step, world):
-        by = f"by {made['author']}" if made["author"] else "not there" if not made["digest"] else "of unknown origin"
-        say(f"  makes {made['path']}: {by}{', edited since' if made['edited'] else ''}")
+        say(f"  makes {made['path']}: {_by(made)}{', edited since' if made['edited'] else ''}")
     for read in _reads(line, step, world):
         by = f"by {read['author']}" if read["author"] else "not there" if not read["digest"] else "not made by this run"
         about = " (shown to the agent; a change in it makes no phase stale)" if line.role == "phase" else ""
@@ -138,6 +137,12 @@ def _files(line: Line, world: World) -> None:
         say(f"  last done {record.at or 'at a time nobody wrote down'}{f', commit {commit}' if commit else ''}")
     if line.state in ("stale", "next"):
         say(f"  next: {advice.command(world)}")
+
+
+def _by(made: dict[str, Any]) -> str:
+    if made["author"] == inherited.COMMITTED:
+        return "as committed; no run made it"
+    return f"by {made['author']}" if made["author"] else "of unknown origin" if made["digest"] else "not there"
 
 
 def _step(line: Line, world: World) -> Step | None:
@@ -152,8 +157,10 @@ def _makes(step: Step, world: World) -> list[dict[str, Any]]:
         path = world.path(said)
         held = world.book.artifacts.get(path)
         now = world.digest(path)
-        edited = bool(now) and held is not None and held.digest != now
-        found.append({"path": path, "digest": now, "author": held.author if held else "", "edited": edited})
+        other = inherited.origin(path, world) if now and (held is None or held.digest != now) else ""
+        edited = bool(now) and held is not None and held.digest != now and not other
+        author = other or (held.author if held else "")
+        found.append({"path": path, "digest": now, "author": author, "edited": edited})
     return found
 
 

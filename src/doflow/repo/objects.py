@@ -56,20 +56,29 @@ def _dated(person: str, role: str) -> str:
 
 def store(git: Git, kind: bytes, body: bytes, width: int) -> str:
     """A loose object; its id. On the disk with the next `syncfs`."""
-    import hashlib
     import zlib
 
-    whole = b"%s %d\0" % (kind, len(body)) + body
-    ident = hashlib.new("sha1" if width == 40 else "sha256", whole, usedforsecurity=False).hexdigest()
-    folder = os.path.join(git.head.common_dir, "objects", ident[:2])
+    whole, name = _whole(kind, body), ident(kind, body, width)
+    folder = os.path.join(git.head.common_dir, "objects", name[:2])
     try:
         os.makedirs(folder, exist_ok=True)
         fd = files.open_folder(folder)
         try:
-            if not os.path.lexists(os.path.join(folder, ident[2:])):
-                files.replace(fd, ident[2:], zlib.compress(whole, 1), 0o444, sync=False)
+            if not os.path.lexists(os.path.join(folder, name[2:])):
+                files.replace(fd, name[2:], zlib.compress(whole, 1), 0o444, sync=False)
         finally:
             os.close(fd)
     except OSError as error:
         raise files.broke("write", folder, error) from error
-    return ident
+    return name
+
+
+def ident(kind: bytes, body: bytes, width: int) -> str:
+    """The id that git gives to an object."""
+    import hashlib
+
+    return hashlib.new("sha1" if width == 40 else "sha256", _whole(kind, body), usedforsecurity=False).hexdigest()
+
+
+def _whole(kind: bytes, body: bytes) -> bytes:
+    return b"%s %d\0" % (kind, len(body)) + body

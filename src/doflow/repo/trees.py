@@ -54,6 +54,22 @@ def build(git: Git, base: str, paths: Sequence[str]) -> tuple[str, str] | None:
     return before, known.root
 
 
+def holds(git: Git, commit: str, path: str) -> bool:
+    """Is this file (from the top of the work tree; no link) in the commit as it stands in the work tree now?"""
+    mode = _mode(git.head.top, path)
+    if not stat.S_ISREG(mode):
+        return False
+    known, above = _known(git, commit), _above(path)
+    if _usual(git, (path,)) and _read(git, known, [folder for folder in above if folder not in known.folders]):
+        folder, _, name = path.rpartition("/")
+        stored = known.folders[folder].get(os.fsencode(name))
+        data = None if _converted(git, known, set(above)) else _content(git, path)
+        if stored is None or data is not None:
+            return stored is not None and stored[1] == objects.ident(b"blob", data or b"", len(commit))
+    code, out, _ = git.call("rev-parse", "--verify", "-q", f"{commit}:{path}")
+    return not code and out.strip() == git.run("hash-object", "--", path).strip()
+
+
 def settle(git: Git, commit: str) -> None:
     """What was built is the tree of this commit."""
     _held(git).commit = commit
