@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from doflow import judge, keys, ledger
+from doflow import beside, judge, keys, ledger
 from doflow.errors import UsageError
 from doflow.light import replace
 from doflow.lock import Artifact, Record
@@ -91,7 +91,7 @@ def _routed(step: Step, record: Record, world: World) -> Record:
 def _record(step: Step, world: World) -> Record:
     key: keys.Key = world.key(step)
     made = {path: world.digest(path) for said in step.makes if (path := world.path(said))}
-    by = {**judge.described(step, world), "agent": "person"}
+    by = {**beside.described(step, world), "agent": "person"}
     by |= {"marker": "artifact"} if written(step, world) else {}
     return Record(key.key, key.parts, key.reads, made, _marker(step, world), by, ledger.now())
 

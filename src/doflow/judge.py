@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 
-from doflow import inherited, keys, sections
+from doflow import beside, inherited, keys, sections
 from doflow.light import dataclass
 from doflow.lock import Record
-from doflow.model import BY_AGENT, Step
+from doflow.model import Step
 from doflow.sections import Phase
-from doflow.version import VERSION
 from doflow.world import World
 
 _WORDS = {
@@ -18,7 +17,6 @@ _WORDS = {
     "params": "a parameter it uses changed",
     "note": "it was rejected with a note",
     "follows": "the verdict of a step it follows changed",
-    "agent": "its agent or model changed (triggers: agent)",
     "section": "its section changed",
     "diff": "the code it reviews changed",
     "voices": "what its personas are told changed",
@@ -46,8 +44,9 @@ def of_step(step: Step, world: World) -> Verdict:
     if record is None:
         return Verdict((_undone(step.id, world),), None, found)
     key = world.key(step)
-    reasons = [*_asked(step.id, world), *_changes(record, key, step, world), *_gone(step, world)]
-    return Verdict(tuple(reasons), key, found, _remarks(step, record, world))
+    counted, remarks = beside.compared(step, record, world)
+    reasons = [*_asked(step.id, world), *_changes(record, key, step, world), *counted, *_gone(step, world)]
+    return Verdict(tuple(reasons), key, found, remarks)
 
 
 def of_phase(step: Step, phase: Phase, key: keys.Key, world: World) -> Verdict:
@@ -58,7 +57,8 @@ def of_phase(step: Step, phase: Phase, key: keys.Key, world: World) -> Verdict:
     reasons = [*_asked(name, world), *_asked(step.id, world)]
     if record.key != key.key:
         reasons += [_WORDS[part] for part in _differing(record, key)]
-    return Verdict(tuple(reasons), key, (), _remarks(step, record, world))
+    counted, remarks = beside.compared(step, record, world)
+    return Verdict((*reasons, *counted), key, (), remarks)
 
 
 def phase_keys(step: Step, world: World) -> tuple[tuple[Phase, keys.Key], ...]:
@@ -123,11 +123,16 @@ def _changes(record: Record, key: keys.Key, step: Step, world: World) -> list[st
         was, now = record.reads.get(path, ""), key.reads.get(path, "")
         if was != now:
             words.append(_file_words(path, was, now, world))
-    return words or ["its key changed"]
+    return words or (["its key changed"] if record.parts == key.parts else [])
 
 
 def _differing(record: Record, key: keys.Key) -> list[str]:
-    return sorted(p for p in {*record.parts, *key.parts} if record.parts.get(p) != key.parts.get(p))
+    """The parts of the key that are others now. What `triggers` let count was once a part of it, and is none: the agent,
+    and of a packaged prompt its text instead of its name."""
+    names = {*record.parts, *key.parts} - {"agent"}
+    if "packaged" in record.by and not record.parts.get("prompt", "").startswith(keys.PACKAGED):
+        names -= {"prompt"} if key.parts.get("prompt", "").startswith(keys.PACKAGED) else set()
+    return sorted(name for name in names if record.parts.get(name) != key.parts.get(name))
 
 
 def _part_words(part: str, step: Step) -> str:
@@ -159,26 +164,6 @@ def _gone(step: Step, world: World) -> list[str]:
     known = {*world.book.artifacts, *(record.made if record else ())}
     missing = (path for said in step.makes if not world.digest(path := world.path(said)))
     return [f"{path} {'is gone' if path in known else 'does not exist'}" for path in missing]
-
-
-def _remarks(step: Step, record: Record, world: World) -> tuple[str, ...]:
-    now = described(step, world)
-    names = {"agent": "its agent", "packaged": "its packaged prompt", "doflow": "doflow"}
-    return tuple(
-        f"{words} was {record.by[name]}, now {now[name]}"
-        for name, words in names.items()
-        if name in record.by and name in now and record.by[name] != now[name]
-    )
-
-
-def described(step: Step, world: World) -> dict[str, str]:
-    """What is recorded beside the key: who does the step, with which packaged text, by which doflow."""
-    found = {"doflow": VERSION}
-    if step.kind in BY_AGENT:
-        found["agent"] = world.agent_of(step)
-    if step.prompt is not None and step.prompt.packaged:
-        found["packaged"] = keys.short(step.prompt.text, 8)
-    return found
 
 
 def author(name: str, step: Step, world: World) -> str:

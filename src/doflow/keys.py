@@ -17,6 +17,7 @@ _PARAM = regex(r"(?<![{$])\{([a-z][a-z0-9_-]*)\}(?!\})")
 _ESCAPED = regex(r"\{\{([a-z][a-z0-9_-]*)\}\}")
 _GLOB = regex(r"[*?\[]")
 ABSENT = ""
+PACKAGED = "packaged "
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +69,22 @@ def of_step(
     params: Mapping[str, str],
     note: str = "",
     markers: Sequence[tuple[str, str]] = (),
-    agent: str = "",
-    packaged: bool = False,
     diff: str = "",
 ) -> Key:
-    """The key of a step as things are now. `agent` and `packaged`: what `triggers` make count."""
+    """The key of a step as things are now."""
     facts = _facts(step)
     parts = {"step": facts[1]}
     if step.prompt is not None:
-        parts["prompt"] = _prompt(step.prompt, packaged)
+        parts["prompt"] = _prompt(step.prompt)
     if used := _used(step, facts[2], params):
         parts["params"] = short(used)
     if note:
         parts["note"] = short(note)
     if markers:
         parts["follows"] = short(list(markers))
-    if agent:
-        parts["agent"] = short(agent)
     if diff:
         parts["diff"] = short(diff)
-    if voices := [voice.text for voice in step.voices if packaged or not voice.packaged]:
+    if voices := [voice.text for voice in step.voices if not voice.packaged]:
         parts["voices"] = short(voices)
     reads, missing = read_digests(step.reads, place)
     own = {place.path(said) for said in step.makes}  # a glob may find what the step itself makes: no input of its own
@@ -99,7 +96,7 @@ def of_phase(step: Step, text: str, before: str) -> Key:
     """The key of a phase: its section with empty boxes, its definition, the key of the phase before."""
     parts = {"section": short(sections.untick(text).strip()), "step": _facts(step)[1]}
     if step.prompt is not None:
-        parts["prompt"] = _prompt(step.prompt, False)
+        parts["prompt"] = _prompt(step.prompt)
     if before:
         parts["before"] = before[:16]
     return Key(join(parts, {}), parts, {})
@@ -165,10 +162,8 @@ def _definition(step: Step) -> str:
     return short([*parts, list(step.personas), step.rounds, [route.when for route in step.routes]])
 
 
-def _prompt(prompt: Prompt, packaged: bool) -> str:
-    if prompt.packaged and not packaged:
-        return f"packaged {prompt.name}"
-    return short(prompt.text)
+def _prompt(prompt: Prompt) -> str:
+    return f"{PACKAGED}{prompt.name}" if prompt.packaged else short(prompt.text)
 
 
 def _used(step: Step, named: Sequence[str], params: Mapping[str, str]) -> dict[str, str]:

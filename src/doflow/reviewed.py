@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from doflow import findings, keys
+from doflow import beside, findings, keys
 from doflow.findings import Finding
 from doflow.job import Job
 from doflow.light import replace
@@ -19,6 +19,15 @@ def material(step: Step, world: World) -> str:
     reads, _ = keys.read_digests(step.reads, world.place)
     code = world.code_diff() if world.reviews_code(step) else ""
     return keys.short([sorted(reads.items()), code, list(step.personas)])
+
+
+def outdated(job: Job, world: World) -> bool:
+    """Were the answers given for the record, by others than would be asked now, or to other words?"""
+    record = world.book.steps.get(job.step.id)
+    if record is None or world.book.reviews[job.step.id][0]["at"] > record.at:
+        return False
+    told = record.parts.get("voices") != job.key.parts.get("voices")
+    return told or bool(beside.compared(job.step, record, world)[0])
 
 
 def depth(step: Step, world: World) -> tuple[str, int]:

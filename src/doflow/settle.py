@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from doflow import judge, keys, ledger, lock, sections, watching
+from doflow import beside, judge, keys, ledger, lock, sections, watching
 from doflow.errors import WorldError
 from doflow.job import Job
 from doflow.lock import Artifact, Record
@@ -119,9 +119,9 @@ def commit_lock(world: World, subject: str, paths: tuple[str, ...] = (), step: s
 def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str, Artifact]]:
     made = {path: world.digest(path) for path in job.makes}
     reads = dict(job.key.reads)
-    by = judge.described(job.step, world)
-    if outcome.agent:
-        by["agent"] = outcome.agent
+    by = beside.described(job.step, world)
+    if outcome.agent:  # somebody stood in for the agent that it belongs to
+        by |= {"agent": outcome.agent, "for": by.get("agent", "")}
     if outcome.model:
         by["model"] = outcome.model
     spent = world.book.spent.get(job.step.id.partition(":")[0]) if job.phase is None else None

@@ -230,11 +230,9 @@ class World:
     def key(self, step: Step) -> keys.Key:
         names = (*self.before(step.id), *self.built_by(step))
         markers = [(name, self.book.steps[name].marker) for name in names if name in self.book.steps]
-        trigger = self.agent_of(step) if "agent" in self.settings.triggers else ""
         return keys.of_step(
             step, self.place, self.params_of(step), self.book.notes.get(step.id, ""),
-            [pair for pair in markers if pair[1]], trigger, "packaged" in self.settings.triggers,
-            self.phase_code() if self.reviews_code(step) else "",
+            [pair for pair in markers if pair[1]], self.phase_code() if self.reviews_code(step) else "",
         )  # fmt: skip
 
     def code_base(self) -> str:

@@ -193,6 +193,132 @@ def test_another_model_counts_when_the_settings_say_so(project):
     assert again(project) == []
 
 
+MIXED = CHAIN + "      test: {kind: shell, run: 'true'}\n      fix: {kind: shell, run: 'true', repair: 1}\n"
+
+
+def test_adding_a_trigger_or_taking_it_back_runs_nothing(project):
+    chain(project, MIXED)
+    for said in ("triggers: [agent, packaged]\n", "triggers: [agent]\n", ""):
+        project.settings(said)
+        project.commit("Another trigger")
+
+        assert "changed" not in project.doflow("plan").stdout
+        assert again(project) == []
+
+
+def test_with_the_trigger_only_the_steps_of_the_changed_agent_run_again(project):
+    project.settings("triggers: [agent]\n")
+    chain(project, MIXED, "usual()")
+    project.settings("triggers: [agent]\nroute_agents: {two: other}\n", agent="}\n  other: {use: rehearsal")
+    project.commit("Another agent")
+
+    told = project.doflow("why", "two").stdout
+
+    assert "because its agent was default, now other (triggers: agent)" in told and "not redone" not in told
+    assert "because" not in project.doflow("why", "one").stdout + project.doflow("why", "test").stdout
+    assert [event["step"] for event in started(project)] == ["two", "three"]  # another agent, other bytes
+
+
+def test_a_phase_of_another_model_is_done_again_when_the_settings_say_so(project):
+    work(project)
+    project.settings("triggers: [agent]\n", agent="model: better")
+    project.commit("Another model")
+
+    assert "implement:1" in again(project, "work") and again(project, "work") == []
+
+
+def test_a_key_that_holds_the_agent_from_before_is_still_good(project):
+    chain(project)
+    path = project.run_dir() / "doflow.lock"
+    path.write_text(
+        path.read_text().replace('"parts": {', '"parts": {"agent": "1234", ').replace('{"key": "', '{"key": "0')
+    )
+    project.commit("A lock of an older doflow")
+
+    assert again(project) == []
+
+
+def test_what_a_person_keeps_is_not_done_again_for_another_agent(project):
+    project.settings("triggers: [agent]\n")
+    chain(project, script="usual()")
+    edit(project, "two.md")
+    assert project.doflow("adopt", "two").returncode == 0
+    project.settings("triggers: [agent]\n", agent="model: better")
+    project.commit("Another model")
+
+    assert again(project) == ["one", "three"]
+
+
+def test_who_stood_in_for_a_limited_agent_makes_nothing_stale(project):
+    project.settings("triggers: [agent]\n", agent="fallback: other}\n  other: {use: rehearsal")
+    chain(project, script="stop(75) if step == 'two' else usual()")
+    project.agent("usual()")
+
+    assert '"agent": "other"' in (project.run_dir() / "doflow.lock").read_text()
+    assert again(project) == []
+
+
+PACKAGED = """
+    flow: chain
+    params: {goal: {required: true}}
+    defaults: {retry: {attempts: 0}}
+    steps:
+      one: {prompt: specify.md, reads: [input.md], makes: one.md}
+      two: {kind: review, reads: [one.md], personas: [pm], rounds: 1}
+"""
+
+
+def packaged(project: Project) -> Project:
+    """A finished run with a packaged prompt and a packaged persona; the settings let both count."""
+    project.settings("triggers: [packaged]\n")
+    return chain(project, PACKAGED, "say('VERDICT: GO') if persona else usual()")
+
+
+def test_another_text_of_a_packaged_prompt_counts_when_the_settings_say_so(project):
+    packaged(project)
+    path = project.run_dir() / "doflow.lock"
+    path.write_text(re.sub(r'"(packaged|voices)": "[0-9a-f]{8}"', r'"\1": "00000000"', path.read_text()))
+    project.commit("A lock of another doflow")
+
+    assert "because its packaged prompt was 00000000, now" in project.doflow("why", "one").stdout
+    assert "because what its packaged personas are told was 00000000, now" in project.doflow("why", "two").stdout
+    project.settings("")
+    assert "(shown, not redone" in project.doflow("why", "one").stdout
+    project.settings("triggers: [packaged]\n")
+    assert again(project) == ["one", "two persona pm"]
+    assert again(project) == []
+
+
+def test_a_packaged_text_that_nobody_wrote_down_counts_as_unchanged_and_that_is_said(project):
+    packaged(project)
+    path = project.run_dir() / "doflow.lock"
+    path.write_text(re.sub(r', "(packaged|voices)": "[0-9a-f]{8}"', "", path.read_text()))
+    project.commit("A lock of an older doflow")
+
+    assert (
+        "its packaged prompt at that time is not recorded, and counts as unchanged"
+        in project.doflow("why", "one").stdout
+    )
+    assert again(project) == []
+
+
+def test_a_persona_that_is_told_other_words_is_asked_again(project):
+    flow = PACKAGED.replace("personas: [pm]", "personas: [ann]")
+    chain(project, flow, "say('VERDICT: GO') if persona else usual()")
+    project.write("flows/prompts/personas/ann.md", "You are ann, and strict.\n")
+    project.commit("Another ann")
+
+    assert again(project) == ["two persona ann"]
+    assert again(project) == []
+
+
+def started(project: Project) -> list[dict]:
+    """What the next command begins."""
+    before = len(project.events())
+    assert project.doit("chain").returncode == 0
+    return [event for event in project.events()[before:] if event["event"] == "step_starting"]
+
+
 def test_a_goal_in_a_prompt_counts_only_for_the_step_that_uses_it(project):
     flow = """
         flow: chain

@@ -105,7 +105,7 @@ def _tell(line: Line, world: World) -> None:
         say(f"  approved by {_approval(line.step, world)}")
     if line.role == "route" and line.state == "done":
         say(f"  its marker is `{line.author}`")
-    if any("was" in words and "now" in words for words in line.remarks):
+    if not line.reasons and any(" was " in words and ", now " in words for words in line.remarks):
         say(f"  (shown, not redone; {world.again} --force={line.step} redoes it)")
 
 

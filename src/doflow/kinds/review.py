@@ -80,7 +80,7 @@ def _rounds(job: Job, world: World, fence: Fence) -> Outcome:
     depth, most = reviewed.depth(step, world)
     now = reviewing.replay(step.id, world.book.reviews.get(step.id, []))
     here = reviewed.material(step, world)
-    if now is None or (now.of != here and not _mended(job, now, world)):
+    if now is None or reviewed.outdated(job, world) or (now.of != here and not _mended(job, now, world)):
         now = Progress(1, here)
         reviewers.hear(world, "review_started", step=step.id, of=now.of, depth=depth)
     while True:
