@@ -151,7 +151,7 @@ def _broke(session: Session, work: Work, error: DoflowError | OSError) -> Outcom
         hint = f"{hint}   {AGAIN}" if hint else AGAIN
     told = {"message": error.message, "hint": hint}
     event, status = ("paused", Status.PAUSED) if isinstance(error, Undecided) else ("error", Status.FAILED)
-    if work.begun:
+    if work.written:
         with suppress(DoflowError, OSError):
             work.world.ledger.add(event, **told)
             return Outcome(status, error.message, hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from doflow import files, keys, ledger, lock, options, runs, sessionpaths
 from doflow.errors import UsageError, WorldError
@@ -19,7 +20,7 @@ def preflight(world: World, paying: bool = True) -> None:
     """Everything that would make a run fail later, said before anything is written or paid; not `paying`: a person
     decides, nobody is called."""
     unbuilt.refuse(world.flow)
-    _links(world)
+    _folders(world)
     head = world.head
     trouble = look.state(head)
     if trouble:
@@ -43,15 +44,10 @@ def preflight(world: World, paying: bool = True) -> None:
         showing.check(world)
     if world.run.fresh:
         _params(world)
-        if world.settings.branch == "new" and world.run.branch.strip("0123456789abcdefghijklmnopqrstuvwxyz-"):
-            branches.valid(head, world.run.branch)
     if not world.run.fresh and world.run.branch and head.branch != world.run.branch and not world.options.reopen:
         raise _elsewhere(world)
-    if world.run.fresh and _began_elsewhere(world):
-        raise WorldError(
-            f"run {world.run.name} began on branch {world.run.branch}, but {head.branch or 'no branch'} is checked out",
-            f"git switch {world.run.branch}   or, to begin anew:   doit {world.flow.name} --new --goal=…",
-        )
+    if world.run.fresh and world.settings.branch == "new" and world.run.branch != head.branch:
+        _new_branch(world)
 
 
 def _ending(world: World) -> str:
@@ -75,14 +71,24 @@ def _elsewhere(world: World) -> WorldError:
     )
 
 
-def _links(world: World) -> None:
-    """Folders of artifacts that are links: nobody could tell what an agent writes there, and git commits nothing of it."""
+def _folders(world: World) -> None:
+    """Folders of artifacts that are links: nobody could tell what an agent writes there, and git commits nothing of it.
+    Nor is the folder of the run a file, or inside of one."""
     said = [world.run.dir, *(os.path.dirname(world.path(name)) for step in world.flow.steps for name in step.makes)]
     for folder in dict.fromkeys(said):
         parts = folder.split("/")
         for depth in range(1, len(parts) + 1 if folder else 1):
             path = "/".join(parts[:depth])
-            if os.path.islink(world.root / path):
+            try:
+                mode = os.lstat(world.root / path).st_mode
+            except OSError:
+                break
+            if folder == world.run.dir and not stat.S_ISDIR(mode) and not stat.S_ISLNK(mode):
+                raise WorldError(
+                    f"{path} is a file, and the folder of the run would be {folder}/",
+                    f"give it another name:   git mv '{path}' OTHER   (mv, if git does not know it)",
+                )
+            if stat.S_ISLNK(mode):
                 whose = "the folder of the run" if folder == world.run.dir else f"what is made in {folder}/"
                 raise WorldError(
                     f"{path} is a symbolic link (to {os.readlink(world.root / path)}), and {whose} would lie behind it",
@@ -90,12 +96,17 @@ def _links(world: World) -> None:
                 )
 
 
-def _began_elsewhere(world: World) -> bool:
-    """Its branch is there and has moved on: its folder and its lock are there, not here."""
+def _new_branch(world: World) -> None:
+    """Can it be made? One that is there and has moved on is refused, too: the run's folder and its lock are there, not here."""
     head, branch = world.head, world.run.branch
-    if world.settings.branch != "new" or branch == head.branch or branch not in look.branches(head):
-        return False
-    return look.commit_of(head, f"refs/heads/{branch}") != head.commit
+    ref, names = branches.valid(head, branch), look.names(head)
+    if branch not in look.short(names):
+        branches.free(branch, names)
+    elif look.commit_of(head, ref) != head.commit:
+        raise WorldError(
+            f"run {world.run.name} began on branch {branch}, but {head.branch or 'no branch'} is checked out",
+            f"git switch {branch}   or, to begin anew:   doit {world.flow.name} --new --goal=…",
+        )
 
 
 def begin(world: World) -> None:
@@ -112,9 +123,9 @@ def begin(world: World) -> None:
         "run_started", ledger.LATER, flow=run.flow, goal=run.goal, branch=branch, issue=run.issue, dir=run.dir,
         base=world.head.branch, pipeline=list(world.order()), params=dict(run.params), pid=os.getpid(),
     )  # fmt: skip
+    world.run_dir.mkdir(parents=True, exist_ok=True)
     if branch != world.head.branch:
         _branch(world, branch)
-    world.run_dir.mkdir(parents=True, exist_ok=True)
     text = runs.goal_text(run.goal, world.input)
     files.write(str(world.run_dir / world.input), text.encode("utf-8", "surrogateescape"), sync=False)
     if world.flow.in_sessions:

@@ -196,7 +196,8 @@ def renamed(run: Run, wish: Wish) -> Run:
             f"run {run.name} is there for another goal: {shorten(run.goal)}",
             f"leave --goal out to go on with it, or start another run: doit {run.flow} --new --goal=…",
         )
-    return replace(run, issue=run.issue or _issue(wish), params={**run.params, **wish.params})
+    branch = wish.branch if run.fresh and wish.branch else run.branch  # as long as it has none of its own
+    return replace(run, branch=branch, issue=run.issue or _issue(wish), params={**run.params, **wish.params})
 
 
 def is_called(run: Run, name: str) -> bool:
@@ -226,7 +227,10 @@ def _begun(root: Path, name: str) -> Run | None:
     entry = next(told, None)
     if entry is None or entry["event"] != "run_started":
         return None
-    begun = any(later["event"] in ("step_complete", "phase_complete") for later in told)
+    begun = False
+    for later in told:
+        entry = later if later["event"] == "run_started" else entry  # it could not begin before
+        begun = begun or later["event"] in ("step_complete", "phase_complete")
     if (root / entry["dir"] / locks.NAME).exists():
         return at(root, entry["dir"])
     return Run(

@@ -49,11 +49,16 @@ class Work:
         self.fence: Fence = _Fence(world)  # type: ignore[assignment]
         self.projection = projection
         self.turn = Turn()
-        self.begun = False
+        self.entered = self.begun = False
         self.whole = False
         self.back: tuple[str, ...] = ()  # what a killed process had left and this one has put back
         self.echo: Any = None  # writes the statuses of a DOT pipeline back into its file
         self.ends: dict[str, Mapping[str, Any]] = {}
+
+    @property
+    def written(self) -> bool:
+        """Whether the run is on the disk, begun as a whole or broken off on the way: then its end is to be there, too."""
+        return self.entered and (not self.world.run.fresh or "run_started" in self.ends)
 
 
 class Session:
@@ -153,6 +158,7 @@ class Session:
                 self.holder.sign()
             work.world.state_dir.mkdir(parents=True, exist_ok=True)
             hot.remove(str(self.root), work.world.flow.name)
+            work.entered = True
             intake.begin(work.world)
             if self.executing:
                 intake.wished(work.world)
@@ -188,15 +194,15 @@ class Session:
         if self.holder is not None:
             self.holder.release()
         for work in () if interrupted else self.works.values():
-            if work.begun and work.world.settings.notify:
+            if work.written and work.world.settings.notify:
                 self._notify(work)
 
     def _last(self, work: Work, interrupted: bool) -> None:
         idle.now()
-        if interrupted and work.begun:
+        if interrupted and work.written:
             work.world.ledger.add("paused", message="interrupted", hint=work.world.again)
             work.projection.finish("paused", "interrupted")
-        elif work.begun or (work.whole and self.code == 0):
+        elif work.written or (work.whole and self.code == 0):
             self._finish(work)
 
     def _notify(self, work: Work) -> None:
@@ -225,7 +231,7 @@ class Session:
             closing.complete(work.world, work.begun)
             work.projection.finish(status)
             closing.stamp(work.world, self.project, self.environ)
-        elif work.begun:
+        elif work.written:
             work.projection.finish(status, "" if self.code else "done as far as it was asked for")
 
     def _choose(self) -> View:

@@ -67,7 +67,8 @@ def elsewhere(world: World) -> bool:
 def _moved(world: World) -> bool:
     """Taken up on another branch than it began on: what was merged there, squashed perhaps, has no commits of its own."""
     told = ledger.read(world.state_dir / "events.jsonl")
-    return any(entry["event"] == "run_started" and entry.get("branch") != world.run.branch for entry in told)
+    begun = [entry.get("branch") for entry in told if entry["event"] == "run_started"]
+    return bool(begun) and begun[-1] != world.run.branch
 
 
 def of_branch(world: World) -> Finding | None:

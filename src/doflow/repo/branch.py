@@ -69,13 +69,26 @@ def switch_branch(head: Head, name: str) -> Head:
 
 def valid(head: Head, name: str) -> str:
     """The full name of a branch; a name that git would refuse is refused."""
-    if _simple(name):
+    parts = name.split("/")
+    if name != "HEAD" and all(map(_simple, parts)):
         return f"refs/heads/{name}"  # what doflow itself names branches needs no second opinion
-    if name.startswith("-") or quick.attempt(head, "check-ref-format", f"refs/heads/{name}")[0]:
+    if name == "@" or quick.attempt(head, "check-ref-format", "--branch", name)[0]:
         raise WorldError(
-            f"{name!r} cannot be the name of a branch", hint="letters, digits, - and / are safe: --branch my-feature"
+            f"{name!r} cannot be the name of a branch", hint="letters, digits, - and / are safe: --branch=my-feature"
         )
     return f"refs/heads/{name}"
+
+
+def free(name: str, refs: list[str]) -> None:
+    """Refuse a name that git has no room for beside these refs: what is a branch is not the folder of another one."""
+    ref = f"refs/heads/{name}"
+    for other in refs:
+        if other.startswith(f"{ref}/") or ref.startswith(f"{other}/"):
+            there = other.removeprefix("refs/heads/")
+            raise WorldError(
+                f"there can be no branch {name} beside the branch {there}: git keeps them as folders and files",
+                hint="choose another name: --branch=my-feature",
+            )
 
 
 def _simple(name: str) -> bool:

@@ -192,14 +192,21 @@ def locked(head: Head) -> str:
 
 def branches(head: Head) -> frozenset[str]:
     """Short names of all local branches and of the remotes' branches (without the remote's name)."""
-    if head.reftable:
-        from doflow.repo import quick
+    return short(names(head))
 
-        listed = quick.quick(head, "for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes")
-        names = listed.decode("utf-8", "surrogateescape").splitlines()
-    else:
-        names = refs.names(head.common_dir)
-    return frozenset(filter(None, map(_short, names)))
+
+def names(head: Head) -> list[str]:
+    """Full names of all branches, local and remote."""
+    if not head.reftable:
+        return refs.names(head.common_dir)
+    from doflow.repo import quick
+
+    listed = quick.quick(head, "for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes")
+    return listed.decode("utf-8", "surrogateescape").splitlines()
+
+
+def short(found: list[str]) -> frozenset[str]:
+    return frozenset(filter(None, map(_short, found)))
 
 
 def _short(ref: str) -> str:
