@@ -47,7 +47,7 @@ def call(
 def _reply(ask: Ask, job: Job, world: World, session: Session | None) -> Outcome:
     """In the session; if that is gone, in a new one that is told everything."""
     log = watching.log_path(job, world, ask.attempt, ask.role)
-    out = watching.repair_path(job, world, ask.attempt) if ask.role == "repair" else log
+    out = watching.free_path(job, world, ask.attempt, "repair") if ask.role == "repair" else log
     if session is not None:
         short = again(job, world, ask) if ask.role == "repair" else ask.prompt
         outcome = send(replace(ask, prompt=short, resume=session.id, spent=session.spent), job, world, out)

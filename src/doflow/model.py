@@ -183,6 +183,7 @@ class Step:
     commit: str = ""
     timeout: Timeout | None = None
     retry: Retry | None = None
+    again: Retry | None = None  # of a command, where the step itself says `retry`
     budget: Budget = Budget()
     personas: tuple[str, ...] = ()
     voices: tuple[Prompt, ...] = ()

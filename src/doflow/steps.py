@@ -84,6 +84,8 @@ def build(entry: Entry, origin: Origin, bench: Bench) -> Step:
         fields["phases"], fields["phases_or"] = first, tuple(rest)
     if isinstance(value.get("run"), str):
         fields["run"], fields["shell"] = (), value["run"]
+    if kind == "shell" and "retry" in value:
+        fields["again"] = fields["retry"]
     if kind == "review":
         fields = {"personas": PERSONAS, **fields}
         fields["voices"] = tuple(found for name in fields["personas"] if (found := _voice(entry, name, bench)))

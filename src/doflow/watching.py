@@ -44,9 +44,9 @@ def log_path(job: Job, world: World, attempt: int, role: str = "step", part: str
     return f"{world.logs}/{stem}.{attempt}{extra}.log"
 
 
-def repair_path(job: Job, world: World, attempt: int) -> str:
-    """Each repair has a log of its own, several in one attempt, too."""
-    while os.path.lexists(path := log_path(job, world, attempt, "repair")):
+def free_path(job: Job, world: World, attempt: int, role: str = "step") -> str:
+    """Each repair, and each try of a command, has a log of its own, several in one attempt, too."""
+    while os.path.lexists(path := log_path(job, world, attempt, role)):
         attempt += 1
     return path
 

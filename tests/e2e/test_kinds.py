@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 
-from tests.support.project import Project
+from tests.support.project import Project, eventually
 
 
 def flow(project: Project, steps: str, head: str = "") -> Project:
@@ -254,6 +255,56 @@ def test_a_passing_failure_is_tried_again_from_a_clean_start(project):
     assert "half a thought" in kept_aside(project)
     assert (project.read("tracked.txt"), project.read("loose.txt")) == ("mine, not committed\n", "mine, untracked\n")
     assert not (project.root / "src/half.py").exists()
+
+
+TRIES = "{run: [sh, -c, 'echo x >> ../tries; echo no; test $(wc -l < ../tries) -ge 4'], kind: shell"
+
+
+def tries(project: Project) -> int:
+    return len((project.root.parent / "tries").read_text().splitlines())
+
+
+def test_a_command_is_tried_again_as_often_as_its_step_says(project):
+    flow(project, f"test: {TRIES}, retry: {{attempts: 3, backoff: 0}}}}")
+
+    works(project)
+
+    assert (tries(project), [entry["attempt"] for entry in project.state()["retries"]]) == (4, [1, 2, 3])
+    assert len(list((project.root / ".doflow" / "runs" / project.runs()[0] / "logs").glob("test.*.log"))) == 4
+
+
+def test_a_command_that_goes_on_failing_fails_in_the_end(project):
+    flow(project, f"test: {TRIES}, retry: {{attempts: 2, backoff: 0}}}}")
+
+    assert "exit code 1" in works(project, code=1) and tries(project) == 3
+
+
+def test_a_command_is_tried_again_before_an_agent_repairs_it(project):
+    flow(project, f"test: {TRIES}, retry: {{attempts: 1, backoff: 0}}, repair: 2}}")
+
+    works(project)
+
+    assert (tries(project), project.calls()) == (4, ["test repair"])
+
+
+def test_what_defaults_and_settings_say_of_retry_is_for_agents_alone(project):
+    project.settings("retry: {max_retries: 3, backoff_seconds: 0}\n")
+    flow(project, f"test: {TRIES}}}", RETRY)
+
+    works(project, code=1)
+
+    assert tries(project) == 1
+
+
+def test_a_command_that_waits_for_its_next_try_can_be_interrupted(project):
+    flow(project, f"test: {TRIES}, retry: {{attempts: 2, backoff: 1h}}}}")
+    started = project.start("doit", "work")
+    ledgers = (project.root / ".doflow" / "runs").glob
+    assert eventually(lambda: any('"event":"retry"' in path.read_text() for path in ledgers("*/events.jsonl")))
+
+    started.send_signal(signal.SIGINT)
+
+    assert (started.wait(30), tries(project), project.state()["status"]) == (130, 1, "paused")
 
 
 def test_an_artifact_left_by_a_failed_attempt_does_not_count(project):

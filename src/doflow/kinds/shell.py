@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def run(step: Step, world: World, fence: Fence) -> Outcome:
     def produce(job: Job, world: World, attempt: int) -> Outcome:
-        return _mend(job, world, fence, attempt) if job.step.repair else _run(job, world, attempt)
+        return _mend(job, world, fence, attempt) if job.step.repair else _tried(job, world, attempt)
 
     return frame.perform(job(step, world), world, fence, produce)
 
@@ -42,7 +42,7 @@ def _mend(job: Job, world: World, fence: Fence, attempt: int) -> Outcome:
         session = sessions.told(entry)
         with world.guard:
             fence.keep(job)
-    outcome = _run(job, world, attempt + turns)
+    outcome = _tried(job, world, attempt + turns)
     while not outcome.ok and outcome.status is not Status.CANCELLED and turns < job.step.repair:
         turns += 1
         mended = _handed(job, world, fence, outcome, turns, session)
@@ -52,7 +52,7 @@ def _mend(job: Job, world: World, fence: Fence, attempt: int) -> Outcome:
         from doflow import sessions
 
         session = sessions.left(mended)
-        outcome = _run(job, world, attempt + turns)
+        outcome = _tried(job, world, attempt + turns)
     return frame.put_off(job, world, fence, outcome) if outcome.status is Status.CANCELLED else outcome
 
 
@@ -70,12 +70,33 @@ def _handed(job: Job, world: World, fence: Fence, failed: Outcome, turn: int, se
     return mended
 
 
+def _tried(job: Job, world: World, attempt: int) -> Outcome:
+    """The command, and again as often as the step itself says: there a failure is taken for a passing one. What defaults
+    and settings say of `retry` is meant for agents."""
+    outcome = _run(job, world, attempt)
+    if job.step.again is None or not world.settings.retry_enabled:
+        return outcome
+
+    from doflow import patience
+
+    for turn in range(1, job.step.again.attempts + 1):
+        if outcome.ok or outcome.status is Status.CANCELLED:
+            break
+        wait = patience.backoff(job.step.again, turn)
+        reason = outcome.reason.partition("\n")[0]
+        world.ledger.add("retry", **job.where, attempt=turn, reason=reason, wait=round(wait, 3))
+        if not patience.sleep(wait):
+            return Outcome(Status.CANCELLED, "interrupted while waiting for the next attempt")
+        outcome = _run(job, world, attempt)
+    return outcome
+
+
 def _run(job: Job, world: World, attempt: int) -> Outcome:
     step = job.step
     params = world.params_of(step)
     argv = tuple(keys.substitute(word, params) for word in step.run)
     argv = argv or ("sh", "-c", keys.substitute(step.shell, params))
-    log = watching.log_path(job, world, attempt)
+    log = watching.free_path(job, world, attempt) if step.again else watching.log_path(job, world, attempt)
     watching.begin_log(log, world)
     command = Command(argv, env=_environment(job, world), cwd=str(world.root))
     tick = watching.beat(job, world, log)
