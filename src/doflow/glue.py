@@ -53,12 +53,12 @@ class FlowRun(Run):  # type: ignore[misc]
     def _right(self, session: Session) -> str:
         """The words of this command line as doit can read them, if they are only in the wrong order."""
         from doflow import meant
-        from doflow.errors import UsageError
+        from doflow.errors import DoflowError
         from doflow.reword import reword
 
         try:
             flow = [*session.selected, *meant.default(session), "FLOW"][0]
-        except UsageError:
+        except DoflowError:
             flow = "FLOW"
         known = session.project.about
         creator = self.loader.namespace.get(f"task_{flow if flow in known else next(iter(known), '')}")
