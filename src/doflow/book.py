@@ -39,6 +39,7 @@ class Book:
     intents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     retries: list[Mapping[str, Any]] = field(default_factory=list)
     reviews: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
     loose: set[str] = field(default_factory=set)
     sessions: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -123,6 +124,8 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
             book.sessions[name] = entry
     elif event == "intent":
         book.intents[name] = entry
+    elif event == "left":
+        book.left.update(entry["files"])
     elif event in _REVIEW:
         reviewed(book, entry)
     elif event == "call_starting":
@@ -143,12 +146,16 @@ def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
             told.pop(name, None)
         _finished(book, name, entry, alone)
     if event == "reset":
-        book.reviews.pop(name, None)
-    if event == "reset" and name in book.loose:
-        book.steps.pop(name, None)
-        book.loose.discard(name)
+        _reset(book, name)
     if event not in ledger.SHOWN:
         book.last = entry
+
+
+def _reset(book: Book, name: str) -> None:
+    book.reviews.pop(name, None)
+    if name in book.loose:
+        book.steps.pop(name, None)
+        book.loose.discard(name)
 
 
 def _began(book: Book, name: str, entry: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from doflow.checks import registry as checks
 from doflow.job import Job
 from doflow.light import replace
 from doflow.model import Outcome, Status
@@ -31,14 +30,13 @@ def broken(job: Job, world: World, trouble: str, denied: tuple[str, ...] = ()) -
 
 
 def strayed(
-    job: Job, world: World, strays: tuple[str, ...], mine: tuple[str, ...] = (), beside: tuple[str, ...] = ()
+    job: Job, world: World, strays: tuple[str, ...], mine: tuple[str, ...], beside: tuple[str, ...], held: bool
 ) -> Outcome:
-    """What it wrote elsewhere is put back; an artifact that keeps its contract is held for the person to take."""
+    """What it wrote elsewhere is put back; an artifact that keeps its contract is `held` for the person to take."""
     names = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
     who = f"{job.name}, or a step at work beside it ({', '.join(beside[:5])})," if beside else job.name
     reason = f"{who} wrote where it may not: {names}"
     hint = f"that is put back as it was and kept: doflow quarantine list{_leave(job, world, strays)}"
-    held = bool(job.makes) and not checks.problems(job.step, job.makes, world)
     if held:
         hint += f"\n  {', '.join(job.makes)} is fine: doflow adopt {job.step.id}   takes it without another call"
     return Outcome(Status.REFUSED, reason, hint, held=held, files=mine if held else ())

@@ -16,8 +16,8 @@ from doflow.model import Outcome, Status
 from doflow.world import World
 
 if TYPE_CHECKING:
-    from doflow import endings, judge, patience, returned, sessions, settle
-    from doflow.checks import registry as checks
+    from doflow import checking, endings, judge, patience, returned, sessions, settle
+    from doflow.guards import aside
     from doflow.guards.fence import Fence
     from doflow.patience import Patience
     from doflow.returned import Again
@@ -26,7 +26,8 @@ else:
     endings, judge, patience, returned = map(
         later, ("doflow.endings", "doflow.judge", "doflow.patience", "doflow.returned")
     )
-    sessions, settle, checks = map(later, ("doflow.sessions", "doflow.settle", "doflow.checks.registry"))
+    sessions, settle, checking = map(later, ("doflow.sessions", "doflow.settle", "doflow.checking"))
+    aside = later("doflow.guards.aside")
 
 #: ends of a call that mean: not now
 WAITING = frozenset({Status.RATE_LIMITED, Status.PAUSED, Status.CANCELLED, Status.AUTH})
@@ -68,13 +69,13 @@ def _resumed(job: Job, world: World, fence: Fence, produce: Produce, entry: Mapp
         message = f"{names}: changed since the agent of {job.name} returned, and taken as part of what it made"
         world.ledger.add("warning", **job.where, message=message)
     world.ledger.add("resumed", **job.where)
-    trouble = problems(job, world, outcome)
+    trouble = checking.again(job, world, fence, entry, outcome)
     if not trouble:
         return outcome
     if process.stopping():
         return _interrupted(job, world)
     if not job.watched:
-        left = fence.aside(job, dict.fromkeys(job.makes, ""))
+        left = aside.failed(world, job, dict.fromkeys(job.makes, ""))
         return endings.leftovers(endings.broken(job, world, trouble), left)
     return _attempts(job, world, fence, produce, returned.Again(entry, outcome, trouble))
 
@@ -135,7 +136,7 @@ def _attempt(job: Job, world: World, fence: Fence, produce: Produce, attempt: in
                 left = fence.undo(job, f"left by a failed attempt of {job.name}")
             outcome = endings.leftovers(outcome, left)
         elif not watched and not outcome.ok and not outcome.held:
-            outcome = endings.leftovers(outcome, fence.aside(job, begun))
+            outcome = endings.leftovers(outcome, aside.failed(world, job, begun))
     except BaseException:
         fence.abandon(job)
         raise
@@ -151,7 +152,7 @@ def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: i
         outcome, trouble, session, turns = again.outcome, again.trouble, sessions.told(again.entry), again.repairs
     else:
         outcome = accepted(job, world, fence, produce(job, world, attempt), attempt)
-        trouble, session, turns = _trouble(job, world, outcome), sessions.left(outcome), 0
+        trouble, session, turns = _trouble(job, world, fence, outcome), sessions.left(outcome), 0
     while trouble:
         if process.stopping():
             return _interrupted(job, world)
@@ -163,7 +164,7 @@ def _produced(job: Job, world: World, fence: Fence, produce: Produce, attempt: i
         outcome = accepted(job, world, fence, _hand_back(job, world, attempt, trouble, session), attempt, turns)
         if outcome.status in WAITING:  # nobody mended it: what is paid is kept for later
             return put_off(job, world, fence, outcome)
-        trouble, session = _trouble(job, world, outcome), sessions.left(outcome)
+        trouble, session = _trouble(job, world, fence, outcome), sessions.left(outcome)
     return outcome
 
 
@@ -179,8 +180,8 @@ def _interrupted(job: Job, world: World) -> Outcome:
     return Outcome(Status.CANCELLED, "interrupted", held=returned.kept(job, world) is not None)
 
 
-def _trouble(job: Job, world: World, outcome: Outcome) -> str:
-    return problems(job, world, outcome) if outcome.ok else ""
+def _trouble(job: Job, world: World, fence: Fence, outcome: Outcome) -> str:
+    return checking.problems(job, world, fence, outcome) if outcome.ok else ""
 
 
 def accepted(
@@ -193,14 +194,16 @@ def accepted(
         mine, strays = fence.look(job) if job.watched else ((), ())
         if strays:
             whose = replace(job, makes=()) if unfinished else job
-            return endings.strayed(whose, world, strays, tuple(returned.files(job, world, mine)), fence.beside(job))
+            held = bool(whose.makes) and not checking.contract(whose, world, fence)
+            made = tuple(returned.files(job, world, mine))
+            return endings.strayed(whose, world, strays, made, fence.beside(job), held)
         if job.phase and not mine:
             world.ledger.add("warning", **job.where, message=f"the agent of {job.name} is done and changed no file")
-        made = returned.files(job, world, mine)
-        if job.commits or made:
+        files = returned.files(job, world, mine)
+        if job.commits or files:
             work = fence.work(job) if job.watched else ""
             about = {"repairs": repairs, "work": work, "unfinished": unfinished}
-            returned.write(job, world, made, outcome, attempt, **about)
+            returned.write(job, world, files, outcome, attempt, **about)
     return outcome
 
 
@@ -210,14 +213,6 @@ def _hand_back(job: Job, world: World, attempt: int, trouble: str, session: Sess
     from doflow import calling
 
     return calling.call(job, world, attempt, role="repair", trouble=trouble, session=session)
-
-
-def problems(job: Job, world: World, outcome: Outcome) -> str:
-    trouble = checks.problems(job.step, job.makes, world)
-    if not trouble and job.step.routes and not outcome.marker and not settle.marker(job, world, outcome.text):
-        wanted = ", ".join(f"`{route.when}`" for route in job.step.routes)
-        return f"none of the lines {wanted} stands in the artifact or at the end of the answer"
-    return trouble
 
 
 def _first(text: str) -> str:

@@ -28,7 +28,7 @@ def recover(world: World, fence: Fence) -> tuple[str, ...]:
     for name, entry in list(book.returned.items()):
         _pending(world, name, entry)
     flying = {name: entry for name, entry in book.begun.items() if name not in book.returned}
-    back = [path for name, entry in flying.items() for path in _unwatched(world, fence, name, entry)]
+    back = [path for name, entry in flying.items() for path in _unwatched(world, name, entry)]
     if world.flow.in_sessions:
         from doflow import statuses
 
@@ -50,7 +50,9 @@ def foreseen(world: World, fence: Fence) -> tuple[frozenset[str], dict[str, byte
     said = [world.path(said) for step in world.flow.steps for said in step.makes]
     begun = [path for entry in book.begun.values() for path in entry.get("makes", ())]
     scopes, whole = _flying(world)
-    found = fence.foresee(whole, tuple(dict.fromkeys((*book.artifacts, *said, *begun))))
+    from doflow.guards import killed
+
+    found = killed.foresee(fence.ground, whole, tuple(dict.fromkeys((*book.artifacts, *said, *begun))))
     for name, entry in book.begun.items():
         if name not in book.returned:
             found |= dict.fromkeys(_left(world, entry))
@@ -75,10 +77,9 @@ def _goal(world: World) -> None:
 
 def _fenced(world: World, fence: Fence) -> tuple[str, ...]:
     """First of all, before git is asked anything: what agents did that were at work when the process was killed."""
-    from doflow.guards import ends
+    from doflow.guards import ends, killed
 
-    left = fence.recover(*_flying(world))
-    ends.bury(world.state_dir)
+    left = killed.recover(fence.ground, *_flying(world), _scopes(world, world.book.begun))
     ends.recovered(world, left)
     return left.back
 
@@ -87,10 +88,14 @@ def _flying(world: World) -> tuple[dict[str, Scope], frozenset[str]]:
     """What the killed jobs might write, and the paths of those beside them that had returned."""
     begun = world.book.begun
     flying = {name: entry for name, entry in begun.items() if not _whole(world, name)}
-    scopes = {name: scope for name, entry in flying.items() if (scope := _scope(world, name, entry))}
+    scopes = _scopes(world, flying)
     done = (entry.get("files", {}) for name, entry in world.book.returned.items() if name not in flying)
     whole = {path for made in done for path in made} | _settled(world, flying)
     return scopes, frozenset(whole)
+
+
+def _scopes(world: World, begun: Mapping[str, Mapping[str, Any]]) -> dict[str, Scope]:
+    return {name: scope for name, entry in begun.items() if (scope := _scope(world, name, entry))}
 
 
 def _settled(world: World, flying: Collection[str]) -> set[str]:
@@ -220,16 +225,13 @@ def _scope(world: World, name: str, entry: Mapping[str, Any]) -> Scope | None:
     return Scope(Job(step, Key("", {}, {}), makes, writes, phase, mends=mends), world)
 
 
-def _unwatched(world: World, fence: Fence, name: str, entry: Mapping[str, Any]) -> list[str]:
+def _unwatched(world: World, name: str, entry: Mapping[str, Any]) -> list[str]:
     """A killed command without a snapshot: its artifacts that are not what they were at its start."""
     left = _left(world, entry)
-    keep = fence.quarantine.about("left behind by a killed step", world.run.name, name)
-    for path in left:
-        folder = os.open(os.path.dirname(world.root / path), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            keep(folder, os.path.basename(path), path)
-        finally:
-            os.close(folder)
+    if left:
+        from doflow.guards import aside
+
+        aside.put(world, left, "left behind by a killed step", name)
     return left
 
 

@@ -105,6 +105,15 @@ def write(job: Job, world: World, made: Mapping[str, str], outcome: Outcome, att
     world.book.returned[job.name] = entry
 
 
+def follow(job: Job, world: World) -> None:
+    """A command of the flow's own has changed what the agent returned (put it in order): it is that from now on."""
+    entry = world.book.returned.get(job.name, {})
+    now = {path: world.digest(path) for path in entry.get("files", {})}
+    if now != entry.get("files", {}):
+        told = {key: value for key, value in entry.items() if key not in ("event", "at", "run")}
+        world.book.returned[job.name] = world.ledger.add("returned", job.paid, **{**told, "files": now})
+
+
 def _done(job: Job, world: World) -> bool:
     """Was it done before, as it is now (also if that was taken back out of the history), or is it being mended since?"""
     record, entry = world.book.steps.get(job.name), world.book.returned.get(job.name, {})

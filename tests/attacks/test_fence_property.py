@@ -112,7 +112,7 @@ def judge(root: Path, before: dict, after: dict, committed: dict, scope: Scope, 
         if not in_the_way:
             assert now.get(path) == after.get(path), path
     there = {seen[2] for seen in now.values()}
-    aside = {seen[2] for seen in picture(Path(fence.quarantine.folder)).values()}
+    aside = {seen[2] for seen in picture(Path(fence.ground.quarantine.folder)).values()}
     assert {seen[2] for seen in after.values() if seen[0] == stat.S_IFREG} <= there | aside
 
 

@@ -53,11 +53,11 @@ def mended(project: Project, repair: int = 3) -> Project:
 
 
 def done(project: Project, last: int) -> None:
-    """Both repairs are in one commit, and nothing else is left in the tree but the person's."""
+    """Both repairs are in one commit, and nothing else is left in the tree but the person's and the command's."""
     assert project.read("code.txt") == f"old\nrepair 0\nrepair {last}\n"
     assert project.subjects()[-1] == "t: what had to be mended"
     assert "code.txt" in project.git("show", "--format=", "--name-only", "HEAD").split()
-    assert project.git("status", "--porcelain") == "?? mine.txt\n"
+    assert project.git("status", "--porcelain") == "?? mine.txt\n?? report.txt\n"
 
 
 @pytest.mark.always

@@ -1,28 +1,24 @@
 """The fence around agents: what the tree was before a job, what it is after, and putting it back.
 
 Jobs that run at the same time share one window: what is outside of all their scopes fails all that are open. What a job
-has made is part of the ground of those that go on: nobody else changes it. A window is on disk while it is open, so
-that the next start can put back what a killed job left behind.
+has made is part of the ground of those that go on: nobody else changes it. So is what a command of the flow's own writes
+while no agent is at work. A window is on disk while it is open, so that the next start can put back what a killed job
+left behind.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Mapping
 from typing import Any
 
-from doflow import files, snapshot
-from doflow.guards import earlier, ends, hearers, leaks, listed
-from doflow.guards.control import Control
+from doflow import snapshot
+from doflow.guards import commands, earlier, ends, hearers, leaks, listed
+from doflow.guards.commands import Running
+from doflow.guards.ground import Ground
 from doflow.guards.scope import Scope
-from doflow.guards.terrain import Terrain
-from doflow.guards.window import Window
 from doflow.job import Job
-from doflow.lock import NAME as LOCK
-from doflow.quarantine import Quarantine
 from doflow.snapshot import Change, Item, Snapshot
-from doflow.world import STATE, World
+from doflow.world import World
 
 Look = tuple[tuple[Change, ...], tuple[str, ...]]
 
@@ -32,9 +28,8 @@ class Fence:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._disk = Window(str(world.state_dir / "window"))
-        self._terrain = Terrain(world, self._disk)
-        self._control = Control(world)
+        self.ground = Ground(world)
+        self._disk, self._terrain, self._control = self.ground.disk, self.ground.terrain, self.ground.control
         self._base: Snapshot | None = None
         self._open: dict[str, Scope] = {}
         self._tainted: dict[str, tuple[str, ...]] = {}
@@ -45,20 +40,20 @@ class Fence:
         self._began: dict[str, str] = {}
         self._own: set[str] = set()
         self._kept: dict[str, Item | None] = {}
-
-    @property
-    def quarantine(self) -> Quarantine:
-        return Quarantine(self._world.root / STATE / "quarantine")
+        self._running: dict[str, Running] = {}
+        self._quiet: Snapshot | None = None
 
     def enter(self, job: Job, entry: Mapping[str, Any] | None = None) -> Scope:
         """`entry`: what the job has returned already. Its files are its own, whoever looks at the tree now."""
         scope = Scope(job, self._world)
+        self._follow()
         if not self._open:
             self._base = self._terrain.take()
             if not self._work:
                 self._terrain.prune()
             self._keep_work(job)
-            self._tainted, self._seen, self._kept, self._own, self._began = {}, {}, {}, set(), {}
+            self._tainted, self._seen = {}, {}
+            self._kept, self._own, self._began = {}, set(), {}
             self._disk.heard = hearers.within(str(self._world.root))
             self._disk.write(self._base)
             self._around = self._outside()
@@ -78,7 +73,9 @@ class Fence:
         if self._around is not None:
             self._around = self._outside(job)
         now = self._terrain.take(self._base)
-        changes = tuple(change for change in snapshot.compare(self._base, now) if not self._ours(change.path))
+        changes = tuple(
+            change for change in snapshot.compare(self._base, now) if not self.ground.ours(change.path, self._scopes)
+        )
         changes = self._terrain.counted(changes, self._scopes)
         stray = tuple(change for change in changes if not self._allowed(change.path))
         if stray:
@@ -102,7 +99,7 @@ class Fence:
             was = self._base.items.get(change.path)
             if change.path not in scope.lists or was is None or was.kind != "file":
                 continue
-            before = snapshot.read(was, self._terrain.store, self._blob)
+            before = self.ground.read(was)
             if listed.reworded(world, change.path, before):
                 said = listed.read(world, change.path)
                 self._restore((change,), f"{job.name} changed the words of its task list", job)
@@ -127,11 +124,80 @@ class Fence:
 
     def keep(self, job: Job) -> None:
         """What the job has returned is what its next call, should it break off, falls back to: `back`, or after a kill."""
+        self._keep(job)
+        self._save()
+
+    def _keep(self, job: Job) -> Snapshot:
         assert self._base is not None
         now = self._terrain.take(self._base)
         made = self._world.book.returned.get(job.name, {}).get("files", {})
         self._kept |= {path: now.items.get(path) for path in made}
-        self._disk.write(earlier.put(self._base, self._kept, now.folders))
+        return now
+
+    def command_begins(self, job: Job, check: bool) -> None:
+        """A command of the flow's own is at work for the job, and no agent."""
+        self._follow()
+        self._running[job.name] = Running(job, check)
+        self._hush(self._keep(job))
+
+    def command_ended(self, job: Job) -> None:
+        self._follow()
+        self._running.pop(job.name, None)
+
+    def _hush(self, now: Snapshot | None = None) -> None:
+        """From here on only commands are at work, if that is so: told on disk, too."""
+        alone = self._open.keys() <= self._running.keys()
+        self._quiet = (now or self._terrain.take(self._base)) if alone else None
+        self._save(tuple(self._open) if alone else ())
+
+    def _follow(self) -> None:
+        """What commands have written while no agent was at work is ground from now on, but for what is protected."""
+        since, self._quiet = self._quiet, None
+        if self._base is None or since is None:
+            self._save() if self._base is not None and self._disk.commands else None
+            return
+        check = all(running.check for running in self._running.values())
+        undone = self._steered() if check else self._steering(next(iter(self._running.values())).job)
+        now = self._terrain.take(since)
+        found = tuple(
+            change for change in snapshot.compare(since, now) if not self.ground.ours(change.path, self._scopes)
+        )
+        counted = self._terrain.counted(found, self._scopes)
+        sorted_ = commands.sort(self._world, found, counted, self._open)
+        held = {change.path: now.items.get(change.path) for change in sorted_.left}
+        self._base = earlier.put(self._base, held, earlier.folders(held))
+        if self._around is not None:
+            self._around = self._outside()
+        self._written(since, sorted_.counted)
+        if check:
+            self._put_back(sorted_, undone)
+        self._save()
+
+    def _written(self, since: Snapshot, left: tuple[Change, ...]) -> None:
+        running, known = tuple(self._running.values()), self._terrain.in_git()
+        new = commands.record(self._world, running[0].job.where, since, left, self._work)
+        if named := tuple(path for path in new if path in known):
+            commands.tell_left(self._world, running, named)
+
+    def _put_back(self, found: commands.Sorted, undone: tuple[str, ...]) -> None:
+        """What a check may not change: it is put back, and told; of a task list the words."""
+        running = tuple(self._running.values())
+        self._restore(found.barred, f"{running[0].words} changed what is protected", running[0].job)
+        if paths := (*(change.path for change in found.barred), *undone):
+            commands.tell_barred(self._world, running, paths)
+        for one in running:
+            self._list_kept(one.job, found.mine)
+
+    def _steered(self) -> tuple[str, ...]:
+        """What a check has changed of what steers git and doflow: put back, in words."""
+        running = next(iter(self._running.values()))
+        why = f"{running.words} changed what is protected"
+        undone = self._control.check(self.ground.quarantine.about(why, self._world.run.name, running.job.name))
+        return (*undone.refused, *undone.told)
+
+    def _save(self, quiet: tuple[str, ...] = ()) -> None:
+        assert self._base is not None
+        self._disk.write(earlier.put(self._base, self._kept, earlier.folders(self._kept)), quiet)
 
     def back(self, job: Job) -> tuple[str, ...]:
         """As the job had returned it before its last call; gives the paths that differed, which are in quarantine."""
@@ -146,6 +212,7 @@ class Fence:
         self._open.pop(job.name, None)
         if self._open:
             self._found(job)
+            self._hush()
         else:
             self._base = None
             self._control.end(not self._abandoned)
@@ -162,7 +229,7 @@ class Fence:
             made = {path: now.items.get(path) for path in job.makes}
         self._base = earlier.put(self._base, made, earlier.folders(made))
         self._kept = {path: item for path, item in self._kept.items() if path not in made}
-        self._disk.write(earlier.put(self._base, self._kept, earlier.folders(self._kept)))
+        self._save()
         self._put_right(job, "after it returned")
 
     def _put_right(self, job: Job, when: str) -> None:
@@ -178,79 +245,12 @@ class Fence:
             self._taint(*(change.path for change in changes))
             ends.not_its_own(world, job, tuple(change.path for change in changes), tuple(self._open), when)
 
-    def aside(self, job: Job, begun: Mapping[str, str]) -> tuple[str, ...]:
-        """What a command that failed has made, against what was there at its start: kept aside, never taken for done."""
-        keep = self.quarantine.about(f"left by a failed attempt of {job.name}", self._world.run.name, job.name)
-        left = [path for path in job.makes if (now := self._world.digest(path)) and now != begun[path]]
-        for path in left:
-            folder = os.open(os.path.dirname(self._world.root / path), os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                keep(folder, os.path.basename(path), path)
-            finally:
-                os.close(folder)
-            self._committed_again(path)
-        return tuple(left)
-
-    def _committed_again(self, path: str) -> None:
-        """The artifact as the step made it the last time it succeeded, if the branch has it."""
-        held = self._world.book.artifacts.get(path)
-        if held is None:
-            return
-        from doflow.repo import history
-
-        data = history.show(self._world.git, "HEAD", f"{self._world.prefix}{path}")
-        if data is not None and hashlib.sha256(data).hexdigest() == held.digest:
-            files.write(str(self._world.root / path), data)
-
     def abandon(self, job: Job) -> None:
         """A job broke off and its traces could not be undone: the window stays on disk for the next start."""
+        self._running.pop(job.name, None)
+        self._quiet = None
         scope = self._open.pop(job.name, None)
         self._abandoned += [scope] if scope else []
-
-    def recover(self, jobs: Mapping[str, Scope], whole: frozenset[str]) -> ends.Left:
-        """At a start: put back what was written while jobs worked that were killed; `jobs` are those to be done again,
-        `whole` the paths of those that had returned.
-
-        What was written after the agents were dead is a person's: it stays, and is named.
-        """
-        base = self._disk.read()
-        if base is None:
-            self._control.end()
-            return ends.Left()
-        dead = ends.death(self._world.state_dir, base.taken)
-        keep = self.quarantine.about("left behind by a killed step", self._world.run.name)
-        undone = self._control.recover(keep, lambda folder, change: not ends.later(folder, change, dead))
-        self._base, root = base, str(self._world.root)
-        now = self._terrain.take(base)
-        changes = tuple(change for change in snapshot.compare(base, now) if not self._done(change.path, whole))
-        since = tuple(c for c in changes if ends.later(root, c, dead) or self._terrain.committed(c.path, base, now))
-        left = tuple(change for change in changes if change not in since)
-        mine = tuple(change for change in left if any(scope.allows(change.path) for scope in jobs.values()))
-        stray = self._terrain.counted(tuple(change for change in left if change not in mine), tuple(jobs.values()))
-        self._restore((*mine, *stray), "left behind by a killed step", None)
-        self._base = None
-        self._disk.close()
-        if any(change.path == self._lock for change in stray):
-            self._world.forget()
-        since = self._terrain.counted(since, tuple(jobs.values()))
-        back = tuple(change.path for change in (*mine, *stray))
-        return ends.Left((*back, *undone.refused), undone.told, tuple(change.path for change in since))
-
-    def foresee(self, whole: frozenset[str], paths: tuple[str, ...]) -> dict[str, bytes | None]:
-        """What `recover` would make of these paths, where they differ: their bytes then (None = gone)."""
-        base = self._disk.read()
-        if base is None:
-            return {}
-        dead, root = ends.death(self._world.state_dir, base.taken), str(self._world.root)
-        found: dict[str, bytes | None] = {}
-        for path in paths:
-            if path not in whole and not ends.later(root, Change(path, "changed"), dead):
-                was = base.items.get(path)
-                found |= {} if ends.same(root, path, was) else {path: self._was(was)}
-        return found
-
-    def _was(self, was: Item | None) -> bytes | None:
-        return None if was is None else snapshot.read(was, self._terrain.store, self._blob)
 
     def _outside(self, job: Job | None = None) -> dict[str, tuple[int, ...]] | None:
         """The rest of the repository, where the project is but a folder of it."""
@@ -261,12 +261,15 @@ class Fence:
         before = self._around
         return around.look(self._world) if job is None or before is None else around.tell(self._world, job, before)
 
-    def _steering(self, job: Job) -> None:
-        keep = self.quarantine.about(f"{job.name} changed what steers git or doflow", self._world.run.name, job.name)
+    def _steering(self, job: Job) -> tuple[str, ...]:
+        keep = self.ground.quarantine.about(
+            f"{job.name} changed what steers git or doflow", self._world.run.name, job.name
+        )
         undone = self._control.check(keep)
         self._taint(*undone.refused)
         if undone.told:
             ends.git_undone(self._world, job, undone.told)
+        return undone.refused
 
     def _taint(self, *paths: str) -> None:
         for name in self._open if paths else ():
@@ -293,6 +296,8 @@ class Fence:
         old = [change for change in changes if change.path in self._base.items and not change.path.startswith(folder)]
         old = [change for change in old if not any(scope.names(change.path) for scope in self._scopes)]
         old = [change for change in old if change.path not in self._own]
+        left = self._world.book.left
+        old = [change for change in old if left.get(change.path) != self._base.items[change.path].value]
         if not old:
             return ()
         from doflow.repo import wip
@@ -311,40 +316,8 @@ class Fence:
         """The person's uncommitted work, under a ref of ours: whatever an agent does to the tree, it is there."""
         from doflow.repo import wip
 
-        name = f"{self._world.run.name}/{job.name.replace(':', '-')}"
-        self._work = wip.wip(self._world.git, name, self._terrain.clean())
+        self._work = wip.wip(self._world.git, self.ground.work_ref(job.name), self._terrain.clean())
 
-    def _ours(self, path: str) -> bool:
-        """The lock as we wrote it, when a job beside this one was done; the file of a pipeline likewise; our own words."""
-        world = self._world
-        if path in self._disk.heard:
-            return not any(scope.protects(path) for scope in self._scopes)
-        if path in world.own:
-            return world.digest(path) == world.own[path]
-        return path == self._lock and world.digest(path) == world.lock_digest != ""
-
-    @property
-    def _lock(self) -> str:
-        return f"{self._world.run.dir}/{LOCK}"
-
-    def _done(self, path: str, whole: frozenset[str]) -> bool:
-        """Made by a job that had returned, or the lock as it is committed, or what the killed process itself had said."""
-        if path != self._lock:
-            return path in whole or path in self._disk.heard
-        from doflow.repo import history
-
-        data = history.show(self._world.git, "HEAD", f"{self._world.prefix}{path}") if self._world.head.commit else None
-        return data is not None and hashlib.sha256(data).hexdigest() == self._world.digest(path)
-
-    def _blob(self, blob: str) -> bytes:
-        from doflow.repo import history
-
-        return history.blob(self._world.git, blob)
-
-    def _restore(self, changes: tuple[Change, ...], why: str, job: Job | None) -> None:
-        if not changes:
-            return
+    def _restore(self, changes: tuple[Change, ...], why: str, job: Job) -> None:
         assert self._base is not None
-        keep = self.quarantine.about(why, self._world.run.name, job.name if job else "")
-        snapshot.restore(str(self._world.root), self._base, changes, self._terrain.store, self._blob, keep)
-        files.syncfs(os.fspath(self._world.root))
+        self.ground.restore(self._base, changes, why, job)

@@ -36,7 +36,7 @@ class Scope:
         return path not in self._mine and snapshot.matches(self._roots, path)
 
     def allows(self, path: str) -> bool:
-        if self.protects(path) or _of_git(path):
+        if self.protects(path) or of_git(path):
             return False
         if path in self.makes or self.writes is None:
             return True
@@ -45,7 +45,7 @@ class Scope:
     def bar(self, path: str) -> str:
         """What bars a path: `always` (no flow can allow it), `protect`, `made` by an earlier step, `foreign` (in a repository
         of its own), `writes` (which do not name it)."""
-        if _of_git(path) or path.startswith("refs/doflow/") or snapshot.matches((*self._steer, *self._roots), path):
+        if of_git(path) or path.startswith("refs/doflow/") or snapshot.matches((*self._steer, *self._roots), path):
             return "always"
         if path in self.earlier:
             return "made"
@@ -58,7 +58,7 @@ class Scope:
         return path in self.makes or (self.writes is not None and snapshot.matches(self.writes, path))
 
 
-def _of_git(path: str) -> bool:
+def of_git(path: str) -> bool:
     return ".git" in path.casefold().split("/")
 
 

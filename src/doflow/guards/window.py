@@ -16,12 +16,15 @@ class Window:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.commands: tuple[str, ...] = ()
         self.heard: frozenset[str] = frozenset()  # what doflow's own words went to, then
         self._whole: Snapshot | None = None
         self._name = ""
 
-    def write(self, now: Snapshot) -> None:
-        """Not synced: a killed process loses nothing by it."""
+    def write(self, now: Snapshot, commands: tuple[str, ...] = ()) -> None:
+        """Not synced: a killed process loses nothing by it. `commands`: the jobs of which a command is at work, and of
+        nobody an agent."""
+        self.commands = commands
         if self._whole is None or len(now.items) > 2 * len(self._whole.items):
             self._whole, self._name = now, os.urandom(8).hex()
             rows = [_row(path, item) for path, item in now.items.items()]
@@ -29,9 +32,10 @@ class Window:
             self._put(f"{self.path}.base", whole)
         old = self._whole
         rows = [_row(path, item) for path, item in now.items.items() if old.items.get(path) is not item]
-        told: dict[str, Any] = {"name": self._name, "taken": now.taken, "items": rows, "heard": sorted(self.heard)}
+        told = {"name": self._name, "taken": now.taken, "items": rows}
         told |= {"gone": sorted(old.items.keys() - now.items.keys())}
         told |= {"more": sorted(now.folders - old.folders), "less": sorted(old.folders - now.folders)}
+        told |= {"commands": commands, "heard": sorted(self.heard)}
         self._put(self.path, told)
 
     def read(self) -> Snapshot | None:
@@ -46,6 +50,7 @@ class Window:
             items |= {row[0]: contents.item(row) for row in told["items"]}
             for path in told["gone"]:
                 items.pop(path, None)
+            self.commands = tuple(map(str, told.get("commands", ())))
             self.heard = frozenset(told.get("heard", ()))
             folders = (frozenset(whole["folders"]) | frozenset(told["more"])) - frozenset(told["less"])
             return Snapshot(int(told["taken"]), items, folders)

@@ -64,6 +64,7 @@ def _unclean(job: Job, world: World) -> Outcome | None:
     ours = tuple(folder for folder in (world.run.dir, sessionpaths.parent(world.run.dir)) if folder)
     given = world.params.get("prd", "") if world.flow.in_sessions else ""  # a person's, and no agent's to change
     dirty = [name for name in history.dirty(world.git, ours) if not name.startswith(_OURS) and name != given]
+    dirty = [name for name in dirty if world.book.left.get(name) != world.digest(name)]  # a command's, not a person's
     if not dirty:
         return None
     names = ", ".join(dirty[:5]) + (f" and {len(dirty) - 5} more" if len(dirty) > 5 else "")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def run(step: Step, world: World, fence: Fence) -> Outcome:
     def produce(job: Job, world: World, attempt: int) -> Outcome:
-        return _mend(job, world, fence, attempt) if job.step.repair else _tried(job, world, attempt)
+        return _mend(job, world, fence, attempt) if job.step.repair else _tried(job, world, fence, attempt)
 
     return frame.perform(job(step, world), world, fence, produce)
 
@@ -42,7 +42,7 @@ def _mend(job: Job, world: World, fence: Fence, attempt: int) -> Outcome:
         session = sessions.told(entry)
         with world.guard:
             fence.keep(job)
-    outcome = _tried(job, world, attempt + turns)
+    outcome = _tried(job, world, fence, attempt + turns)
     while not outcome.ok and outcome.status is not Status.CANCELLED and turns < job.step.repair:
         turns += 1
         mended = _handed(job, world, fence, outcome, turns, session)
@@ -52,7 +52,7 @@ def _mend(job: Job, world: World, fence: Fence, attempt: int) -> Outcome:
         from doflow import sessions
 
         session = sessions.left(mended)
-        outcome = _tried(job, world, attempt + turns)
+        outcome = _tried(job, world, fence, attempt + turns)
     return frame.put_off(job, world, fence, outcome) if outcome.status is Status.CANCELLED else outcome
 
 
@@ -70,10 +70,10 @@ def _handed(job: Job, world: World, fence: Fence, failed: Outcome, turn: int, se
     return mended
 
 
-def _tried(job: Job, world: World, attempt: int) -> Outcome:
+def _tried(job: Job, world: World, fence: Fence, attempt: int) -> Outcome:
     """The command, and again as often as the step itself says: there a failure is taken for a passing one. What defaults
     and settings say of `retry` is meant for agents."""
-    outcome = _run(job, world, attempt)
+    outcome = _command(job, world, fence, attempt)
     if job.step.again is None or not world.settings.retry_enabled:
         return outcome
 
@@ -87,8 +87,18 @@ def _tried(job: Job, world: World, attempt: int) -> Outcome:
         world.ledger.add("retry", **job.where, attempt=turn, reason=reason, wait=round(wait, 3))
         if not patience.sleep(wait):
             return Outcome(Status.CANCELLED, "interrupted while waiting for the next attempt")
-        outcome = _run(job, world, attempt)
+        outcome = _command(job, world, fence, attempt)
     return outcome
+
+
+def _command(job: Job, world: World, fence: Fence, attempt: int) -> Outcome:
+    """With `writes` it is held to that, and what they name is the step's work; else what it writes is left as it is."""
+    if not job.watched or job.step.writes is not None:
+        return _run(job, world, attempt)
+    from doflow import checking
+
+    with checking.by_command(job, world, fence, check=False):
+        return _run(job, world, attempt)
 
 
 def _run(job: Job, world: World, attempt: int) -> Outcome:
