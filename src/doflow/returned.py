@@ -106,10 +106,12 @@ def write(job: Job, world: World, made: Mapping[str, str], outcome: Outcome, att
 
 
 def follow(job: Job, world: World) -> None:
-    """A command of the flow's own has changed what the agent returned (put it in order): it is that from now on."""
+    """A command of the flow's own has changed what the agent returned (put it in order): it is that from now on. What the
+    agent had removed and the command made again is the command's."""
     entry = world.book.returned.get(job.name, {})
-    now = {path: world.digest(path) for path in entry.get("files", {})}
-    if now != entry.get("files", {}):
+    said: Mapping[str, str] = entry.get("files", {})
+    now = {path: world.digest(path) for path in said if said[path] or path in job.makes or not world.digest(path)}
+    if now != said:
         told = {key: value for key, value in entry.items() if key not in ("event", "at", "run")}
         world.book.returned[job.name] = world.ledger.add("returned", job.paid, **{**told, "files": now})
 

@@ -282,3 +282,37 @@ def test_what_is_protected_still_fails_it(project: Project) -> None:
     assert done.returncode == 1
     assert "test wrote where it may not: PRD.md" in done.stdout
     assert project.read("PRD.md") == "as it was\n"
+
+
+# --- side by side
+
+PAIR = """
+    flow: work
+    steps:
+      one: {{prompt: Write., makes: one.md, check: {{run: "{check}"}}, repair: 1, after: []}}
+      two: {{prompt: Write., makes: two.md, check: {{run: "{check}"}}, repair: 1, after: []}}
+"""
+
+
+def test_checks_at_work_at_the_same_time_are_told_from_agents_too(project: Project) -> None:
+    """Both agents are through when the first check begins; the repairs come after both checks, one after the other."""
+    meet = "import time\n(outside / f'{step}.{role}').touch()\n"
+    meet += "while role == 'step' and len(list(outside.glob('*.step'))) < 2: time.sleep(0.01)\n"
+    project.flow("work", PAIR.format(check="sleep 1; echo $DOFLOW_STEP > $DOFLOW_STEP.out; test -s $DOFLOW_MAKES"))
+    project.agent(meet + "make('right')")
+    project.commit("Ground")
+
+    done = project.doit("-n", "2", "-P", "thread", "work", "--goal=x")
+
+    assert done.returncode == 0, done.stdout
+    assert project.git("status", "--porcelain") == "?? one.out\n?? two.out\n"
+
+
+def test_a_leftover_that_the_agent_of_a_phase_removes_is_gone(project: Project) -> None:
+    build(project, "test -e part.log || echo x > part.log; ")
+    project.agent(WRITER + "if role == 'repair': (root / 'part.log').unlink()")
+
+    done = project.doit("work", "--goal=x")
+
+    assert (done.returncode, project.calls()[1:]) == (0, ["impl:1 repair", "impl:2", "impl:3"]), done.stdout
+    assert "part.log" not in committed(project)

@@ -43,7 +43,8 @@ class Sorted:
 
 
 def sort(world: World, found: tuple[Change, ...], counted: tuple[Change, ...], scopes: Mapping[str, Scope]) -> Sorted:
-    made = {path for name in scopes for path in world.book.returned.get(name, {}).get("files", {})}
+    returned = (world.book.returned.get(name, {}).get("files", {}) for name in scopes)
+    made = {path for files in returned for path, digest in files.items() if digest}
     made = made.union(*(scope.makes | scope.lists for scope in scopes.values()))
     names = {change.path for change in counted}
     mine, barred, left = [], [], []
