@@ -107,8 +107,10 @@ def _decided(book: Book, said: dict[str, Approval], entry: Mapping[str, Any], al
         said[name] = Approval(entry.get("shown", ""), entry.get("by", ""), note, entry["at"])
     elif event in ("gate", "rejected", "reset"):
         said.pop(name, None)
-    if alone and event in ("rejected", "adopted"):
+    if alone and event == "rejected":
         book.notes[name] = note
+    elif alone and event == "adopted":
+        book.notes.pop(name, None)
 
 
 def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:

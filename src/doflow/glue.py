@@ -324,12 +324,12 @@ def _hinted(error: Exception, name: str, session: Session) -> str:
 
 
 def _refused(session: Session, words: str) -> int:
+    text = f"ERROR: {words}\n"
     if session.json:
         from doflow import early
 
-        sys.stderr.write(early.line(words))
-    else:
-        sys.stderr.write(f"ERROR: {words}\n")
+        text = early.line(words)
+    sys.stderr.write(text)
     return ERROR
 
 

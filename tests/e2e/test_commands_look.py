@@ -172,9 +172,9 @@ def test_status_of_a_finished_run(done: Project):
     row = looked(done, "status")["runs"][0]
 
     assert row == {
-        "run": "001-log-in-by-a", "flow": "tiny", "status": "completed", "died": False, "completed": 4, "steps": 4,
-        "branch": "001-log-in-by-a", "goal": "Log in by a link", "dir": "specs/001-log-in-by-a", "current": True,
-        "waits": "", "next": "",
+        "run": "001-log-in-by-a", "flow": "tiny", "status": "completed", "died": False, "changed": False,
+        "completed": 4, "steps": 4, "branch": "001-log-in-by-a", "goal": "Log in by a link", "dir": "specs/001-log-in-by-a",
+        "current": True, "waits": "", "next": "",
     }  # fmt: skip
     detail = looked(done, "status", "1")
     assert (detail["waits"], detail["next"]) == ("", "")
