@@ -49,6 +49,8 @@ class Desk:
 
     def work(self, run: Run, **options: Any) -> Work:
         """The world of a run, as the next `doit FLOW` would see it."""
+        if run.trouble is not None:
+            raise run.trouble
         if run.flow not in self.session.project.about:
             broken = self.session.project.broken.get(run.flow)
             raise UsageError(

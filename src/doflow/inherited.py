@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from doflow import lock, runs
+from doflow import lock, sessionpaths
 from doflow.errors import DoflowError
 from doflow.lock import Lock
 from doflow.repo import look
@@ -43,7 +43,7 @@ def _committed(path: str, world: World) -> bool:
 def _maker(path: str, world: World, since: str) -> str:
     """The last of the other runs, after `since`, whose lock says that no person wrote just these bytes there."""
     now, found = world.digest(path), ("", "")
-    for folder in runs.folders(world.root, world.settings.layout):
+    for folder in sessionpaths.folders(world.root, world.settings.layout):
         held = _lock(world.root / folder / lock.NAME, now) if folder != world.run.dir else None
         made = held.artifacts.get(path) if held else None
         if held is None or made is None or made.digest != now or made.author == "person":

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from doflow import files
+from doflow import fields, files
 from doflow.errors import FlowError, WorldError
 from doflow.light import dataclass, field, replace
 
@@ -20,6 +20,7 @@ _HEAD = "# What each artifact of this run was made from. Written by doflow; comm
 _FIELDS = ("run", "flow", "goal", "branch", "issue", "variant")
 _PARAMS = "params"
 _TABLES = ("steps", "artifacts", "approvals", "notes")
+_MAPS = frozenset({"parts", "reads", "made", "by"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +102,32 @@ class Lines:
 
 def read(path: Path) -> Lock | None:
     """The lock in this file; None if there is none. Unreadable = an error that says so."""
+    data = raw(path)
+    return None if data is None else parse(data, str(path))
+
+
+def raw(path: Path) -> bytes | None:
+    """Its bytes; None if there is none."""
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         return None
-    return parse(data, str(path))
+    except OSError as error:
+        raise files.broke("read", str(path), error) from error
 
 
 def parse(data: bytes, name: str) -> Lock:
     try:
         return _build(_quick(data.decode()))
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         pass
     from doflow import load
 
     try:
         return _build(load.parse(data.decode("utf-8", "replace"), name))
-    except (ValueError, KeyError, TypeError, AttributeError, FlowError) as cause:
-        raise unreadable(name, str(cause), data) from cause
+    except (ValueError, RecursionError, FlowError) as cause:
+        why = cause.problems[0].message if isinstance(cause, FlowError) else str(cause)
+        raise unreadable(name, why, data) from cause
 
 
 def unreadable(name: str, why: str, data: bytes) -> WorldError:
@@ -150,10 +159,12 @@ def head(path: Path) -> dict[str, Any]:
             for raw in stream:
                 name, _, value = raw.decode("utf-8", "replace").partition(": ")
                 if name in (*_FIELDS, _PARAMS):
-                    found[name] = json.loads(value)
+                    found[name] = value = json.loads(value)
+                    if not isinstance(value, dict if name == _PARAMS else str):
+                        return {}
                 elif name.startswith("steps"):
                     break
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found
 
@@ -180,6 +191,8 @@ def _quick(text: str) -> dict[str, Any]:
             name, end = json.JSONDecoder().raw_decode(line, 2)
             if not line.startswith(": ", end):
                 raise ValueError(line)
+            if not isinstance(name, str) or not isinstance(rows, dict):
+                raise ValueError(line)
             rows[name] = json.loads(line[end + 2 :])
         elif line and not line.startswith("#"):
             name, _, value = line.partition(":")
@@ -190,16 +203,21 @@ def _quick(text: str) -> dict[str, Any]:
 
 
 def _build(values: Any) -> Lock:
-    if values["doflow"] != 1:
-        raise ValueError(f"format {values['doflow']}, this doflow reads format 1: upgrade doflow")
-    fields = {name: str(values.get(name) or "") for name in _FIELDS}
+    """The one place where plain values become a lock; what is not of its type raises ValueError in words."""
+    if not isinstance(values, dict):
+        raise ValueError("it is empty" if values is None else "it does not hold `key: value` lines")
+    if values.get("doflow") != 1:
+        said = f"format {values['doflow']}" if "doflow" in values else "it names no format"
+        raise ValueError(f"{said}, this doflow reads format 1: upgrade doflow")
+    artifacts = fields.rows(values, "artifacts", "digest", Artifact.__slots__)
+    approvals = fields.rows(values, "approvals", "digest", Approval.__slots__)
     return Lock(
-        **fields,
-        steps={name: record(row) for name, row in (values.get("steps") or {}).items()},
-        artifacts={name: Artifact(**row) for name, row in (values.get("artifacts") or {}).items()},
-        approvals={name: Approval(**row) for name, row in (values.get("approvals") or {}).items()},
-        notes=dict(values.get("notes") or {}),
-        params=dict(values.get("params") or {}),
+        **{name: fields.text(values, name) for name in _FIELDS},
+        steps={name: record(row) for name, row in fields.rows(values, "steps", "key", Record.__slots__, _MAPS)},
+        artifacts={name: Artifact(**row) for name, row in artifacts},
+        approvals={name: Approval(**row) for name, row in approvals},
+        notes=fields.texts(values, "notes"),
+        params=fields.texts(values, _PARAMS),
     )
 
 

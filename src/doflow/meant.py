@@ -10,6 +10,7 @@ from doflow import project
 from doflow.session import Session
 
 if TYPE_CHECKING:
+    from doflow.model import Flow
     from doflow.repo.head import Head
     from doflow.runs import Run, Wish
 
@@ -35,6 +36,8 @@ def default(session: Session, name: str = "") -> list[str]:
     known = tuple(run for run in known if not sessionpaths.parent(run.dir))
     here = [run for run in known if run.branch == head.branch][-1:]
     here = here or [run for run in known if not finished(session, run)]
+    if here and here[-1].trouble is not None and not here[-1].flow:
+        raise here[-1].trouble
     if len(here) > 1:
         raise runs.several("this project", here, lambda run: take_up(run, head))
     return [word for run in here for word in (run.flow, f"--run={run.name}")]
@@ -64,7 +67,8 @@ def run(session: Session, flow: str, wish: Wish) -> Any:
     meant = session.project.flow(flow)
     layout = meant.layout or session.project.layout
     head = look.find(str(session.root))
-    known = runs.known(session.root, layout)
+    every = runs.known(session.root, layout)
+    known = _whole(every, wish)
     if wish.feature_dir:
         wish = replace(wish, feature_dir=runs.inside(session.root, wish.feature_dir))
         named = runs.at(session.root, wish.feature_dir)
@@ -86,19 +90,46 @@ def run(session: Session, flow: str, wish: Wish) -> Any:
         if session.executing:
             raise
         found = None
-    if found is not None:
-        return runs.renamed(found, wish)
+    told = wish.run or wish.feature_dir or (wish.goal is not None and not meant.in_sessions)
+    sure = wish.new if found is None else bool(told or found.branch == head.branch)
+    _doubt(every, session, flow, sure)
+    return runs.renamed(found, wish) if found is not None else _new(session, meant, wish, layout, head)
+
+
+def _new(session: Session, meant: Flow, wish: Wish, layout: str, head: Head) -> Run:
+    from doflow import runs
+    from doflow.repo import look
+
     if session.executing:
         from doflow.repo import branch
 
         branch.foresee(head)
     taken = [work.world.run.name for work in session.works.values()]  # of this same command, not begun yet
-    new = runs.name_new(session.root, flow, wish, [*look.branches(head), *taken], layout)
+    new = runs.name_new(session.root, meant.name, wish, [*look.branches(head), *taken], layout)
     if meant.in_sessions and session.executing:
         from doflow import sessionpaths
 
         sessionpaths.guard(new.dir, session.environ)
     return new
+
+
+def _whole(every: tuple[Run, ...], wish: Wish) -> tuple[Run, ...]:
+    """The runs whose lock can be read; the one that is named must be among them."""
+    from doflow import runs
+
+    for run in every if wish.run else ():
+        if run.trouble is not None and runs.is_called(run, wish.run):
+            raise run.trouble
+    return tuple(run for run in every if run.trouble is None)
+
+
+def _doubt(every: tuple[Run, ...], session: Session, flow: str, sure: bool) -> None:
+    """A run whose lock cannot be read may be the one that is meant, unless it is sure that it is not."""
+    for run in every:
+        if run.trouble is not None and run.flow in ("", flow):
+            if session.executing and not sure:
+                raise run.trouble
+            session.tell(str(run.trouble))
 
 
 def present(session: Session, run: Any) -> tuple[Any, Any]:
@@ -120,8 +151,12 @@ def finished(session: Session, run: Any) -> bool:
     except (OSError, ValueError, KeyError):
         pass
     from doflow import lock, plan
+    from doflow.errors import WorldError
 
-    held = lock.read(session.root / run.dir / lock.NAME)
+    try:
+        held = lock.read(session.root / run.dir / lock.NAME)
+    except WorldError:
+        return False  # whoever opens it says why
     if held is None or run.flow not in session.project.about:
         return False
     markers = {name: record.marker for name, record in held.steps.items() if record.marker}

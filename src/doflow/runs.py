@@ -10,7 +10,7 @@ from pathlib import Path
 
 from doflow import lock as locks
 from doflow import sessionpaths
-from doflow.errors import UsageError
+from doflow.errors import UsageError, WorldError
 from doflow.light import dataclass, field, regex, replace
 from doflow.words import slug
 
@@ -35,6 +35,7 @@ class Run:
     issue: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
     fresh: bool = False
+    trouble: WorldError | None = None  # its lock cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,9 @@ class Wish:
 
 
 def known(root: Path, layout: str = "specs") -> tuple[Run, ...]:
-    """Every run that has a lock in this work tree, or that this machine has begun, by number."""
-    found = {run.name: run for folder in folders(root, layout) if (run := at(root, folder))}
-    for name in _listed(root / _STATE):
+    """Every run that has a lock in this work tree, or that this machine has begun, by number; one in `trouble`, too."""
+    found = {run.name: run for folder in sessionpaths.folders(root, layout) if (run := _seen(root, folder))}
+    for name in sessionpaths.listed(root / _STATE):
         run = None if name in found else _begun(root, name)
         if run is not None:
             found[name] = run
@@ -67,12 +68,28 @@ def at(root: Path, folder: str) -> Run | None:
         return None
     head = locks.head(path)
     if not head.get("flow"):
-        raise locks.unreadable(str(path), "it does not say of which flow it is", path.read_bytes())
+        data = locks.raw(path) or b""
+        locks.parse(data, str(path))
+        raise locks.unreadable(str(path), "it does not say of which flow it is", data)
     goal = read_goal(root / folder)
     return Run(
         sessionpaths.name(folder), head["flow"], folder, goal, head.get("goal", ""), head.get("branch", ""),
         head.get("issue", ""), head.get("params", {}),
     )  # fmt: skip
+
+
+def _seen(root: Path, folder: str) -> Run | None:
+    """The same, also if its lock cannot be read: what its ledger knows of it, and why."""
+    try:
+        return at(root, folder)
+    except WorldError as trouble:
+        from doflow import ledger
+
+        name = sessionpaths.name(folder)
+        told = next(ledger.read(root / _STATE / name / "events.jsonl"), {})
+        goal = read_goal(root / folder)
+        flow, branch = str(told.get("flow", "")), str(told.get("branch", name))
+        return Run(name, flow, folder, goal, digest(goal), branch, trouble=trouble)
 
 
 def choose(
@@ -119,12 +136,12 @@ def name_new(root: Path, flow: str, wish: Wish, branches: Iterable[str], layout:
         folder = inside(root, wish.feature_dir)
         name = sessionpaths.name(folder)
     elif layout == sessionpaths.PLAN and not wish.run:
-        begun = (name for name in _listed(root / _STATE) if _begun(root, name))
-        folder = sessionpaths.folder(layout, {*branches, *_listed(root / layout), *begun}, goal)
+        begun = (name for name in sessionpaths.listed(root / _STATE) if _begun(root, name))
+        folder = sessionpaths.folder(layout, {*branches, *sessionpaths.listed(root / layout), *begun}, goal)
         name = os.path.basename(folder)
     else:
-        begun = (name for name in _listed(root / _STATE) if _begun(root, name))
-        names = {*branches, *_listed(root / layout), *begun}
+        begun = (name for name in sessionpaths.listed(root / _STATE) if _begun(root, name))
+        names = {*branches, *sessionpaths.listed(root / layout), *begun}
         number = 1 + max((int(found[1]) for name in names if (found := _NUMBER.match(name))), default=0)
         if wish.run and not _NAME.match(wish.run):
             raise UsageError(f"--run {wish.run} cannot be the name of a run", "letters, digits and - are: 007-login")
@@ -232,23 +249,8 @@ def _begun(root: Path, name: str) -> Run | None:
         entry = later if later["event"] == "run_started" else entry  # it could not begin before
         begun = begun or later["event"] in ("step_complete", "phase_complete")
     if (root / entry["dir"] / locks.NAME).exists():
-        return at(root, entry["dir"])
+        return _seen(root, entry["dir"])
     return Run(
         name, entry["flow"], entry["dir"], entry["goal"], digest(entry["goal"]), entry["branch"], entry["issue"],
         entry.get("params", {}), fresh=not begun,
     )  # fmt: skip
-
-
-def folders(root: Path, layout: str) -> list[str]:
-    """Where runs can be: in either layout, whatever the settings say now; bug-fix sessions below their own."""
-    tops = dict.fromkeys((layout, "specs", sessionpaths.PLAN))
-    found = [f"{top}/{name}" for top in tops for name in _listed(root / top)]
-    inner = [f"{folder}/{sessionpaths.BUGFIX}" for folder in found if folder.startswith(f"{sessionpaths.PLAN}/")]
-    return found + [f"{folder}/{name}" for folder in inner for name in _listed(root / folder)]
-
-
-def _listed(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -82,6 +82,7 @@ class Session:
         self.holder: Holder | None = None
         self._project: project.Project | None = None
         self._view: View | None = None
+        self._told: set[str] = set()
 
     @property
     def project(self) -> project.Project:
@@ -255,6 +256,12 @@ class Session:
             self._view.aside()
         with suppress(OSError, ValueError):  # a terminal that is gone hears nothing, and changes nothing
             sys.__stderr__.write(text + "\n") if sys.__stderr__ else None
+
+    def tell(self, text: str) -> None:
+        """A warning that several flows have reason for, once."""
+        if text not in self._told:
+            self._told.add(text)
+            self.warn(text)
 
     @property
     def command(self) -> str:

@@ -86,3 +86,18 @@ def protected(path: str, prd: str) -> tuple[str, ...]:
 def roots(path: str) -> tuple[str, ...]:
     """Globs of the files that stand directly in a session's folder: a step's own artifacts excepted, no agent's."""
     return _ROOTS if path.startswith(f"{PLAN}/") else ()
+
+
+def folders(root: str | os.PathLike[str], layout: str) -> list[str]:
+    """Where runs can be: in either layout, whatever the settings say now; bug-fix sessions below their own."""
+    tops = dict.fromkeys((layout, "specs", PLAN))
+    found = [f"{top}/{name}" for top in tops for name in listed(os.path.join(root, top))]
+    inner = [f"{folder}/{BUGFIX}" for folder in found if folder.startswith(f"{PLAN}/")]
+    return found + [f"{folder}/{name}" for folder in inner for name in listed(os.path.join(root, folder))]
+
+
+def listed(folder: str | os.PathLike[str]) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -84,6 +84,8 @@ def session_of(namespace: Mapping[str, Any]) -> Session:
 
 def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Task]:
     """The tasks of one flow, as this command needs them."""
+    from doflow.errors import DoflowError
+
     about = session.project.about[flow]
     if session.executing and flow not in session.selected:
         yield Task(flow, None, doc=about)
@@ -94,7 +96,14 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
         session.found(flow, str(stamp["run"]))
         yield from _hot(flow, about, stamp)
         return
-    work = open_work(session, flow, given)
+    try:
+        work = open_work(session, flow, given)
+    except DoflowError as error:
+        if session.executing:
+            raise
+        session.tell(str(error))  # looking: a run in trouble hides no other flow
+        yield Task(flow, None, doc=about)
+        return
     first = FlowTask(flow, (), io=IO, verbosity=2, subtask_of=flow)
     for node in work.world.plan.nodes:
         if node.role in ("phases", "each"):

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from doflow import accounts, lock, tally
 from doflow.accounts import Call, Sum
-from doflow.commands import say, say_json, table
+from doflow.commands import say, say_json, table, warn
 from doflow.desk import Desk
+from doflow.errors import WorldError
 from doflow.runs import Run
 from doflow.words import span
 from doflow.world import STATE
@@ -105,7 +106,11 @@ def _elsewhere(desk: Desk, run: Run, found: list[Call]) -> None:
     """A run whose ledger is on another machine: its lock knows some of it."""
     if any(call.run == run.name for call in found):
         return
-    held = lock.read(desk.root / run.dir / lock.NAME)
+    try:
+        held = lock.read(desk.root / run.dir / lock.NAME)
+    except WorldError as error:
+        warn(str(error))
+        return
     paid: dict[str, Any] = (
         {name: float(rec.by["usd"]) for name, rec in held.steps.items() if "usd" in rec.by} if held else {}
     )

@@ -48,6 +48,7 @@ def status(args: Namespace) -> int:
         warn(opened.broken[name])
     here = _here(root, known)
     rows = [_row(root, run, working, run is here) for run in known]
+    torn = any(run.trouble for run in known)
     if args.json:
         say_json({"project": str(root), "holder": working, "runs": rows})
     elif rows:
@@ -57,7 +58,7 @@ def status(args: Namespace) -> int:
     else:
         flows = ", ".join(opened.about)
         say(f'no run here yet. Start one: doit FLOW --goal="…"   (flows: {flows})')
-    return 0
+    return 1 if torn else 0
 
 
 def _working(root: Path) -> dict[str, Any] | None:
@@ -83,7 +84,9 @@ def _row(root: Path, run: Run, working: Mapping[str, Any] | None, here: bool) ->
     state = _projected(root, run)
     waits = command = ""
     done = state.get("status") == "completed"
-    if not done or (here and hot.holds(str(root), run.flow, None, run.name, dict(os.environ)) is None):
+    if run.trouble is not None:
+        state, waits, command = {**state, "status": "failed"}, run.trouble.message, run.trouble.hint
+    elif not done or (here and hot.holds(str(root), run.flow, None, run.name, dict(os.environ)) is None):
         try:
             state, waits, command = _looked(root, run, state, working)
         except DoflowError as error:
