@@ -73,6 +73,7 @@ def _in_routes(entry: Entry, step: Step, known: frozenset[str]) -> Iterator[Prob
 
 def _two_makers(pairs: Sequence[tuple[Entry, Step]]) -> Iterator[Problem]:
     makers: dict[str, str] = {}
+    folders: dict[str, str] = {}
     installed: set[str] = set()
     for entry, step in pairs:
         for index, name in enumerate(said.replace("{step}", step.id) for said in step.makes):
@@ -83,7 +84,16 @@ def _two_makers(pairs: Sequence[tuple[Entry, Step]]) -> Iterator[Problem]:
                 first = "this step" if makers[name] == step.id else f"the step {makers[name]!r}"
                 hint = "give each artifact one maker; to change a file of another step use `writes`"
                 yield entry.problem(("makes", index), f"{name!r} is already made by {first}", hint)
+            above = _folders(name) if "/" in name else ()
+            if name not in makers and (other := folders.get(name) or next((it for it in above if it in makers), "")):
+                where = f"{min(name, other, key=len)!r} cannot be a file and a folder"
+                yield entry.problem(("makes", index), f"{where} (see {other!r})", "put one of them elsewhere")
+            folders.update(dict.fromkeys(above, name))
             makers.setdefault(name, step.id)
+
+
+def _folders(name: str) -> list[str]:
+    return [name[:place] for place, mark in enumerate(name) if mark == "/" and place]
 
 
 def _circles(table: dict[str, tuple[Entry, Step]], pipeline: tuple[str, ...]) -> Iterator[Problem]:

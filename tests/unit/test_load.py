@@ -275,3 +275,18 @@ def test_a_flow_with_more_ways_than_can_be_looked_at_is_loaded_all_the_same(tmp_
     (tmp_path / "flows/big.yaml").write_text(f"flow: big\nsteps:\n{steps}  last: {{prompt: x, makes: late.md}}\n")
 
     assert len(load.catalogue(tmp_path).flows["big"].steps) == 41
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("a", "a/b.md"), ("a/b.md", "a"), ("/x/y", "/x/y/z/w.md"), ("[q, q/r]", "s")]
+)
+def test_a_file_that_another_step_needs_as_a_folder_is_refused(tmp_path, first, second):
+    (tmp_path / "flows").mkdir()
+    path = tmp_path / "flows" / "f.yaml"
+    path.write_text(f"flow: f\nsteps:\n  one: {{prompt: x, makes: {first}}}\n  two: {{prompt: x, makes: {second}}}\n")
+
+    with pytest.raises(FlowError) as caught:
+        load.flow_file(path, tmp_path)
+
+    (problem,) = caught.value.problems
+    assert (problem.line, "cannot be a file and a folder" in problem.message) == (3 if "[" in first else 4, True)
