@@ -133,8 +133,11 @@ class Session:
 
     def _succeed(self, holder: Holder) -> None:
         """The run before was killed: what it had started ends, what its git had locked at that moment is free again."""
-        from doflow import marked, process
+        from doflow import files, marked, process
         from doflow.repo import look, stale
+
+        for place, _, _ in os.walk(self.root / project.STATE / "store"):
+            files.sweep(place)
 
         if holder.dead:
             alive = marked.kill(

@@ -255,3 +255,17 @@ def test_a_link_in_the_place_of_a_state_file_is_not_written_through(pair, tmp_pa
     pair.doit(*COMMAND)
 
     assert target.read_text() == "mine\n"
+
+
+def test_a_half_written_file_in_the_store_is_no_finding_and_goes_at_the_next_start_after_a_kill(pair):
+    torn = pair.root / ".doflow" / "store" / ".doflow-0123456789abcdef.tmp"
+    torn.write_text("half")
+    verified = pair.doflow("verify")
+    assert (verified.returncode, torn.name in verified.stdout) == (0, True), verified.stdout
+    (pair.root / ".doflow" / "holder.json").write_text(
+        '{"pid": 999999, "since": "2026-01-01T00:00:00Z", "command": "x"}'
+    )
+
+    calm(unstamped(pair))
+
+    assert not torn.exists()

@@ -31,7 +31,7 @@ def verify(args: argparse.Namespace) -> int:
     for run in chosen:
         found += _run(desk, run, held, passed)
     if not args.run and not held:
-        found += _project(desk)
+        found += _project(desk, passed)
     if args.json:
         rows = [{name: getattr(one, name) for name in Finding.__slots__} for one in found]
         commands.say_json({"ok": not found, "runs": [run.name for run in chosen], "findings": rows, "remarks": passed})
@@ -56,17 +56,15 @@ def _run(desk: Desk, run: Run, held: bool, passed: list[str]) -> tuple[Finding, 
         return (Finding(run.name, "run", error.message, error.hint),)
 
 
-def _project(desk: Desk) -> list[Finding]:
+def _project(desk: Desk, passed: list[str]) -> list[Finding]:
     """What lies around and belongs to nobody."""
     root = desk.root
     layout = desk.session.project.layout
     mend = "doflow clean   removes it"
-    found = [
-        Finding("", "temporary", f"{path.relative_to(root)} is a half-written file of a killed process", mend)
-        for path in litter.temporary(root, layout)
-    ]
+    for path in litter.temporary(root, layout):  # it does no harm
+        passed.append(f"{path.relative_to(root)} is a half-written file of a killed process: {mend}")
     lost = [path.relative_to(root) for path in litter.orphans(root, {run.name for run in desk.runs()})]
-    return found + [Finding("", "orphan", f"{path}/ is the state of no run", mend) for path in lost]
+    return [Finding("", "orphan", f"{path}/ is the state of no run", mend) for path in lost]
 
 
 def _say(found: list[Finding], passed: list[str], runs: int) -> None:
