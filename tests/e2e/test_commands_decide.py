@@ -723,3 +723,41 @@ def test_a_person_decides_although_the_budget_could_not_be_kept(project):
     done = project.doflow("adopt", "c")
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+TWO = """\
+    flow: two
+    steps:
+      one: {prompt: One, makes: one.md, clarify: true, after: []}
+      other: {prompt: Other, makes: other.md, clarify: true, after: []}
+"""
+
+
+def test_the_first_word_of_an_answer_may_name_the_step_as_with_the_verbs_beside_it(project):
+    project.flow("two", TWO)
+    project.agent("make(f'# {step}\\n\\nBy [NEEDS CLARIFICATION: how?].\\n')")
+    project.commit("A flow")
+    assert project.doit("--continue", "two", "--goal=x").returncode == 2
+
+    listed = project.doflow("answer", "other", "--list", "--json")
+    done = project.doflow("answer", "other", "by hand")
+
+    assert [row["step"] for row in json.loads(listed.stdout)["questions"]] == ["other"]
+    assert done.returncode == 0, done.stderr
+    assert "By by hand." in (project.run_dir() / "other.md").read_text()
+    assert "NEEDS CLARIFICATION" in (project.run_dir() / "one.md").read_text()
+    assert project.doflow("answer", "other").returncode == 0, "no step that asks: it is the answer"
+    assert "By other." in (project.run_dir() / "one.md").read_text()
+
+
+@pytest.mark.parametrize("step", ["one: {kind: shell, run: ['true'], gate: Good?}", "one: {kind: gate, gate: Good?}"])
+def test_a_gate_offers_no_note_to_a_step_that_reads_none(project, step):
+    project.flow("bare", f"flow: bare\nsteps:\n  {step}\n")
+    project.commit("A flow")
+
+    paused = project.doit("bare", "--goal=x")
+
+    said = paused.stdout + paused.stderr
+    assert (paused.returncode, "doflow approve one   then: doit bare" in said, "reject" in said) == (2, True, False), (
+        said
+    )

@@ -20,15 +20,18 @@ EXAMPLES = """\
   doflow answer --list            the questions, numbered
   doflow answer                   ask me one after the other (on a terminal)
   doflow answer "by email" "7 days"
+  doflow answer specify "by email"       only what this step asks
   doflow answer --answer 2="7 days"
   doflow answer --file answers.yaml      a list, or `2: 7 days` lines, or one answer per line; - is standard input
 """
+
+_ANSWERS = "answers in the order of the questions; a first word that names a step with open questions means that step's"
 
 Asked = tuple[tuple[str, str, str], ...]  # step, file, question
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("answers", nargs="*", metavar="ANSWER", help="answers in the order of the questions")
+    parser.add_argument("answers", nargs="*", metavar="[STEP] ANSWER", help=_ANSWERS)
     parser.add_argument("--answer", action="append", default=[], metavar="N=TEXT", help="the answer to question N")
     parser.add_argument("--file", default="", metavar="F", help="read the answers from a file")
     parser.add_argument("--list", action="store_true", help="only show the open questions")
@@ -39,24 +42,34 @@ def answer(args: argparse.Namespace) -> int:
     desk = Desk()
     run = desk.run(args.run)
     world = desk.work(run).world
-    asked = _asked(world)
+    step = _step(args, _asked(world))
+    asked = _asked(world, step)
     if args.list:
         return _list(args, asked, world)
     if not asked:
         raise UsageError(f"no question is open in run {run.name}", f"{deciding.onward(world)}   or   doflow status")
     given = _given(args, asked)
     with deciding.opened(run.name) as (desk, work):
-        if _asked(work.world) != asked:
+        if _asked(work.world, step) != asked:
             raise UsageError("the questions have changed meanwhile; nothing was written", "doflow answer --list")
         desk.session.begin(work)
         return _write(args, asked, given, work)
 
 
-def _asked(world: World) -> Asked:
-    """Every open question of the steps that are done, in the order of the flow."""
+def _step(args: argparse.Namespace, asked: Asked) -> str:
+    """The first word, taken off, if it names a step with open questions; '' = all steps are meant."""
+    named = bool(args.answers) and args.answers[0] in {step for step, _, _ in asked}
+    return str(args.answers.pop(0)) if named else ""
+
+
+def _asked(world: World, only: str = "") -> Asked:
+    """Every open question of the steps that are done (or of one of them), in the order of the flow."""
     steps = [step for name in world.order() if name in world.book.steps and (step := world.flow.step(name))]
     return tuple(
-        (step.id, path, words) for step in steps if step.clarify for path, words in gate.open_questions(step, world)
+        (step.id, path, words)
+        for step in steps
+        if step.clarify and only in ("", step.id)
+        for path, words in gate.open_questions(step, world)
     )
 
 
