@@ -59,8 +59,21 @@ def _named(name: str, step: Step, world: World) -> Profile:
         return Profile(name, name)
     if found is None:
         known = ", ".join(profile.name for profile in world.settings.agents)
+        at = _place(name, step, world)
         raise UsageError(
-            f"step {step.id} wants the agent {name!r}, which doflow.yaml does not have (it has: {known})",
+            f"{at}step {step.id} wants the agent {name!r}, which doflow.yaml does not have (it has: {known})",
             f"add it below `agents:` in doflow.yaml, for example  {name}: {{use: command, argv: [python3, agent.py]}}",
         )
     return found
+
+
+def _place(name: str, step: Step, world: World) -> str:
+    """Where the flow's file names this agent, as a prefix; '' = it does not."""
+    from doflow import load
+
+    word = next((word for word in ("agent", "fallback", "fixer") if getattr(step, word) == name), "")
+    if not word or world.options.agent == name:
+        return ""
+    drawn = world.flow.file.endswith((".dot", ".gv"))
+    at = step.origin if drawn else load.place(world.root, step, word)
+    return f"{at.file}:{at.line}:{at.column}: "

@@ -83,6 +83,7 @@ class Session:
         self._project: project.Project | None = None
         self._view: View | None = None
         self._told: set[str] = set()
+        self.made: dict[str, str] = {}  # looking only: which flow was the first to make a file
 
     @property
     def project(self) -> project.Project:

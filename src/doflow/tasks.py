@@ -204,6 +204,9 @@ def _task(session: Session, work: Work, node: Node, first: FlowTask) -> Task:
         else []
     )
 
+    if not session.executing:  # doit refuses two makers of one file, also of flows that nobody runs together
+        targets = [path for path in targets if session.made.setdefault(path, world.flow.name) == world.flow.name]
+
     def whole() -> dict[str, Any]:
         from doflow.actions import of
 

@@ -430,3 +430,30 @@ def test_a_flow_that_is_called_like_a_command_of_doits_is_refused_with_its_place
     assert (asked.returncode, place in asked.stderr, asked.stdout) == (1, True, ""), asked.stderr
     assert (as_json.returncode, place.partition("\n")[0] in json.loads(as_json.stderr)["message"]) == (1, True)
     assert [found.returncode for found in done] == [0] * 4, [found.stderr for found in done]
+
+
+@pytest.mark.parametrize("word", ["agent", "fallback"])
+def test_an_agent_that_is_not_there_is_refused_with_its_place(work, word):
+    work.flow("lost", f"flow: lost\nsteps:\n  one: {{prompt: One., makes: one.md, {word}: nobody}}\n")
+    work.commit("A flow")
+
+    done = work.doit("lost", "--goal=x")
+
+    column = work.read("flows/lost.yaml").splitlines()[2].index("nobody") + 1
+    assert (done.returncode, f"flows/lost.yaml:3:{column}: " in done.stdout + done.stderr) == (1, True), done.stdout
+
+
+def test_two_flows_that_make_one_file_hinder_no_command_of_doits(work):
+    for name in ("left", "right"):
+        work.flow(name, f"flow: {name}\nsteps:\n  one: {{prompt: One., makes: /one.md}}\n")
+    work.commit("Two flows")
+
+    done = [
+        work.doit("clean", "--dry-run"),
+        work.doit("list", "--all"),
+        work.doit("left", "--goal=x"),
+        work.doit("info", "right:one"),
+    ]
+
+    assert [found.returncode for found in done[:3]] == [0] * 3, [found.stderr for found in done]
+    assert (done[3].returncode in (0, 1), "common target" in done[3].stdout + done[3].stderr) == (True, False)
