@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from doflow.model import Flow, Route, Settings, Step
+from doflow.model import Flow, Route, Settings, Step, Timeout
 
 _ROLES = {"gate": "gate", "implement": "phases"}
 
@@ -110,6 +110,15 @@ def gate_text(step: Step, settings: Settings) -> str:
     if step.gate:
         return step.gate
     return f"Approve {step.id}?" if f"after-{step.id}" in settings.gates else ""
+
+
+def timeout(step: Step, settings: Settings) -> Timeout:
+    """How long a step may take: as the flow says, else the settings; what those say of the step by name comes first."""
+    base = step.timeout or settings.timeout
+    for prefix, idle, most in settings.step_timeouts:
+        if step.id.startswith(prefix):
+            base = Timeout(base.idle if idle is None else idle, base.max if most is None else most)
+    return base
 
 
 def routed(name: str, settings: Settings) -> str:

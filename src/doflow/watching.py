@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
-from doflow import files
+from doflow import files, plan
 from doflow.job import Job
 from doflow.model import Timeout
 from doflow.words import span
@@ -26,11 +26,7 @@ def remember(job: Job, world: World) -> None:
 
 
 def timeout_of(job: Job, world: World) -> Timeout:
-    base = job.step.timeout or world.settings.timeout
-    for prefix, idle, most in world.settings.step_timeouts:
-        if job.step.id.startswith(prefix):
-            base = Timeout(base.idle if idle is None else idle, base.max if most is None else most)
-    return base
+    return plan.timeout(job.step, world.settings)
 
 
 def log_path(job: Job, world: World, attempt: int, role: str = "step", part: str = "") -> str:

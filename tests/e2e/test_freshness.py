@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 
 import pytest
 from tests.support.project import Project
+
+from doflow.version import VERSION
 
 CHAIN = """
     flow: chain
@@ -158,6 +161,75 @@ def test_a_changed_timeout_retry_gate_or_order_runs_nothing(project):
     project.commit("Other limits")
 
     assert again(project) == []
+
+
+LIMITS = (
+    "timeout: 20m, retry: {attempts: 3, backoff: 1s}, repair: 2, gate: Good?, after: [one], protect: [x.md], "
+    "budget: {tokens: 500}"
+)
+SHOWN = [
+    "its timeout was 2h, now 20m",
+    "its retry was never, now 3 times, after 1s",
+    "its repair was 0, now 2",
+    "its gate was none, now Good?",
+    "its after was the step before it, now one",
+    "its protect was nothing, now x.md",
+    "its budget was none, now 500 tokens",
+]
+
+
+def remarks(project: Project, step: str) -> list[str]:
+    return json.loads(project.doflow("why", step, "--json").stdout)["remarks"]
+
+
+def limited(project: Project) -> Project:
+    """A finished run whose flow has other limits now."""
+    chain(project, script="usual()")
+    project.flow("chain", CHAIN.replace("makes: three.md}", f"makes: three.md, {LIMITS}}}"))
+    project.commit("Other limits")
+    return project
+
+
+def test_why_shows_the_limits_that_changed_and_nothing_of_it_is_paid(project):
+    limited(project)
+
+    assert (remarks(project, "three"), remarks(project, "one")) == (SHOWN, [])
+    assert "(shown, not redone; doit chain --force=three redoes it)" in project.doflow("why", "three").stdout
+    assert again(project, code=2) == []  # only its new gate asks
+    assert project.doflow("approve", "three").returncode == 0
+    assert again(project, "chain", "--force=three", "--budget=none") == ["three"]
+    assert remarks(project, "three") == []
+
+
+def test_why_shows_limits_that_were_taken_out_and_those_of_the_settings(project):
+    chain(project, CHAIN.replace("makes: two.md}", "makes: two.md, timeout: {idle: 5m, max: 10m}, repair: 1}"))
+    project.flow("chain", CHAIN)
+    project.settings("timeouts: {max: 1h}\nretry: {enabled: false}\nprotect: [PRD.md]\ngates: {after-two: true}\n")
+
+    shown = [
+        "its timeout was 10m (silence: 5m), now 1h",
+        "its repair was 1, now 0",
+        "its gate was none, now Approve two?",
+    ]
+    assert remarks(project, "two") == [*shown, "its protect was nothing, now PRD.md"]
+
+
+def test_a_lock_from_before_limits_were_recorded_gives_no_remark(project):
+    limited(project)
+    path = project.run_dir() / "doflow.lock"
+    path.write_text(path.read_text().replace('"with": ', '"doflow": '))
+
+    assert remarks(project, "three") == []
+
+
+def test_what_is_as_usual_makes_the_lock_no_longer(project):
+    chain(project, CHAIN.replace("{attempts: 0}", "{attempts: 2}") + "      test: {kind: shell, run: 'true'}\n")
+
+    held = (project.run_dir() / "doflow.lock").read_text()
+
+    version = f'"with": "{VERSION}"'
+    told = [f'{{{version}, "agent": "default"}}'] * 3 + [f"{{{version}}}"]
+    assert re.findall(r'"by": (\{.*?\})', held) == told
 
 
 def test_a_changed_comment_in_the_flow_runs_nothing(project):
