@@ -324,12 +324,9 @@ def _hinted(error: Exception, name: str, session: Session) -> str:
 
 
 def _refused(session: Session, words: str) -> int:
-    text = f"ERROR: {words}\n"
-    if session.json:
-        from doflow import early
+    from doflow import early
 
-        text = early.line(words)
-    sys.stderr.write(text)
+    sys.stderr.write(early.line(words) if session.json else f"ERROR: {words}\n")
     return ERROR
 
 
