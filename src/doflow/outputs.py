@@ -26,6 +26,16 @@ def touch(path: str) -> None:
         os.utime(path)
 
 
+def beside(path: str, ending: str) -> str:
+    """A name that no list of logs takes for one of them."""
+    return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}{ending}")
+
+
+def remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
 def size(path: str) -> int:
     try:
         return os.stat(path).st_size

@@ -14,7 +14,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from doflow import idle, outputs
 from doflow.errors import WorldError
@@ -208,13 +208,14 @@ class _Watch:
         self.before = self.size = self._measure()
         self.begun = self.grown = time.monotonic()
         self.reason = ""
-        self.alive = os.path.join(os.path.dirname(err), f".{os.path.basename(err)}{ALIVE}")
+        self.alive = ""
 
     def look(self) -> tuple[str, float]:
         """Why the program must stop now ('' = it need not), and within how many seconds."""
         now, size = time.monotonic(), self._measure()
         if size != self.size:
             self.size, self.grown = size, now
+        self.alive = self.alive or outputs.beside(self.err, ALIVE)
         outputs.touch(self.alive)
         if self.tick is not None:
             self.tick(now - self.begun, max(0, size - self.before))
@@ -227,8 +228,8 @@ class _Watch:
         return "", self.grace
 
     def end(self) -> None:
-        with suppress(OSError):
-            os.unlink(self.alive)
+        if self.alive:
+            outputs.remove(self.alive)
 
     def _measure(self) -> int:
         paths = (self.out,) if self.out == self.err else (self.out, self.err)
