@@ -73,7 +73,7 @@ def _working(root: Path) -> dict[str, Any] | None:
 
 def _here(root: Path, known: Sequence[Run]) -> Run | None:
     """The run of the branch that is checked out."""
-    branch = look.find(str(root)).branch
+    branch = look.find(str(root)).branch if known else ""
     mine = [run for run in known if branch and run.branch == branch]
     return next((run for run in reversed(mine) if not sessionpaths.parent(run.dir)), None)
 
