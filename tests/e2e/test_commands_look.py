@@ -708,7 +708,7 @@ def test_show_resolved_says_which_file_each_step_comes_from(project: Project):
     assert "flows/mine.yaml:4" in project.doflow("show", "mine", "--resolved").stdout
 
 
-ROUTED = """\
+BASE = """\
     flow: base
     pipeline: [triage, big]
     steps:
@@ -720,7 +720,7 @@ ROUTED = """\
 
 
 def test_a_step_that_nothing_leads_to_is_a_warning(project: Project):
-    project.flow("base", ROUTED)
+    project.flow("base", BASE)
     project.flow("mine", "flow: mine\nextends: base\ninsert_after: {triage: {extra: {prompt: x, makes: e.md}}}\n")
     project.flow(
         "plain", "flow: plain\npipeline: [a]\nsteps:\n  a: {prompt: x, makes: a}\n  b: {prompt: x, makes: b}\n"
