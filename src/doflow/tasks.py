@@ -84,8 +84,6 @@ def session_of(namespace: Mapping[str, Any]) -> Session:
 
 def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Task]:
     """The tasks of one flow, as this command needs them."""
-    from doflow.errors import DoflowError
-
     about = session.project.about[flow]
     if session.executing and flow not in session.selected:
         yield Task(flow, None, doc=about)
@@ -96,6 +94,8 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
         session.found(flow, str(stamp["run"]))
         yield from _hot(flow, about, stamp)
         return
+    from doflow.errors import DoflowError
+
     try:
         work = open_work(session, flow, given)
     except DoflowError as error:
