@@ -758,6 +758,4 @@ def test_a_gate_offers_no_note_to_a_step_that_reads_none(project, step):
     paused = project.doit("bare", "--goal=x")
 
     said = paused.stdout + paused.stderr
-    assert (paused.returncode, "doflow approve one   then: doit bare" in said, "reject" in said) == (2, True, False), (
-        said
-    )
+    assert (paused.returncode, "doflow approve one " in said, "reject" in said) == (2, True, False), said

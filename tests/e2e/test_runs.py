@@ -403,6 +403,7 @@ def test_a_finished_run_stays_finished_after_a_squash_and_reopens_when_asked(two
 def test_a_second_run_at_once_is_refused_and_names_the_first(two):
     running = waiting(two, "two", "--goal=First")
     try:
+        assert eventually(lambda: two.state().get("current") == "one")
         state, tree = two.state(), two.tree()
         done = works(two, "two", "--goal=Second", code=1)
         said = done.stdout + done.stderr
