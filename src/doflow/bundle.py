@@ -25,12 +25,14 @@ Held = tuple[str, Sign, int, int]  # a module's file, how it looked, where its c
 class _Loader(SourceFileLoader):
     """Python's own loader, given what it would have to open a file for."""
 
-    def __init__(self, name: str, path: str, code: memoryview) -> None:
+    def __init__(self, name: str, path: str, code: bytes) -> None:
         super().__init__(name, path)
-        self.code = code
+        self._code = code
 
     def get_code(self, fullname: str) -> CodeType:
-        code: CodeType = marshal.loads(self.code)
+        data, self._code = self._code, b""  # held until it is asked for once
+        code: CodeType | None = marshal.loads(data) if data else super().get_code(fullname)
+        assert code is not None
         return code
 
 
@@ -40,15 +42,18 @@ class Bundle:
     def __init__(self, place: str) -> None:
         self.place = place
         self.before = frozenset(_loaded())
-        self.held, self.data = _read(place)
+        self.held, self.file, self.start = _open(place)
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         held = self.held.get(name)
         if held is None or _sign(held[0]) != held[1]:
             return None
         file, _, begin, end = held
+        data = self._part(begin, end)
+        if not data:
+            return None
         folder = [os.path.dirname(file)] if file.endswith("__init__.py") else None
-        loader = _Loader(name, file, self.data[begin:end])
+        loader = _Loader(name, file, data)
         return spec_from_file_location(name, file, loader=loader, submodule_search_locations=folder)
 
     def keep(self) -> None:
@@ -59,8 +64,16 @@ class Bundle:
         codes = {name: _code(name, module) for name, module in loaded.items() if name not in self.before}
         for name, (file, sign, begin, end) in self.held.items():
             if name not in codes and _sign(file) == sign:
-                codes[name] = (file, sign, bytes(self.data[begin:end]))
-        _write(self.place, {name: code for name, code in codes.items() if code is not None})
+                codes[name] = (file, sign, self._part(begin, end))
+        _write(self.place, {name: code for name, code in codes.items() if code is not None and code[2]})
+
+    def _part(self, begin: int, end: int) -> bytes:
+        """b"" if it is not whole there."""
+        try:
+            data = os.pread(self.file, end - begin, self.start + begin)
+        except OSError:
+            return b""
+        return data if len(data) == end - begin else b""
 
 
 def use() -> None:
@@ -80,20 +93,25 @@ def keep() -> None:
 _used: Bundle | None = None
 
 
-def _read(place: str) -> tuple[dict[str, Held], memoryview]:
-    """({}, nothing) if there is none, or it was made by another Python or doflow, or is torn."""
+def _open(place: str) -> tuple[dict[str, Held], int, int]:
+    """The table of contents, the open file and where its first code begins; ({}, -1, 0) if there is none, or it was made by
+    another Python or doflow, or is torn."""
+    file = -1
     try:
-        with open(place, "rb") as stream:
-            data = memoryview(stream.read())
+        file = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
         start = len(_HEAD) + _SIZE
-        if data[: len(_HEAD)] != _HEAD:
-            return {}, memoryview(b"")
-        after = start + int.from_bytes(data[len(_HEAD) : start], "little")
-        held: dict[str, Held] = marshal.loads(data[start:after])
-        whole = all(0 <= begin <= end <= len(data) - after for _, _, begin, end in held.values())
-        return (held, data[after:]) if whole else ({}, memoryview(b""))
+        head = os.pread(file, start, 0)
+        size = int.from_bytes(head[len(_HEAD) :], "little")
+        after = os.fstat(file).st_size - start - size
+        if head[: len(_HEAD)] == _HEAD and after >= 0:
+            held: dict[str, Held] = marshal.loads(os.pread(file, size, start))
+            if all(0 <= begin <= end <= after for _, _, begin, end in held.values()):
+                return held, file, start + size
     except (OSError, ValueError, EOFError, TypeError, AttributeError):
-        return {}, memoryview(b"")
+        pass
+    if file >= 0:
+        os.close(file)
+    return {}, -1, 0
 
 
 def _write(place: str, codes: dict[str, tuple[str, Sign, bytes]]) -> None:

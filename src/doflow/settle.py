@@ -133,7 +133,7 @@ def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str,
         by["marker"] = "artifact"
     at = ledger.now()
     marker = f"anew {at}" if _anew(job, world) else outcome.marker or _routed(job, world, outcome)
-    record = Record(job.key.key, _one(job.key.parts), _one(reads), _one(made), marker, _one(by), at)
+    record = Record(job.key.key, _one(job.key.parts), reads or _NONE, made or _NONE, marker, _one(by), at)
     author = "agent" if job.paid else "command" if job.step.kind == "shell" else "doflow"
     artifacts = {path: Artifact(digest, author, job.name) for path, digest in made.items()}
     for path in world.book.returned.get(job.name, {}).get("files", {}):
@@ -143,6 +143,7 @@ def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str,
     return record, artifacts
 
 
+_NONE: Mapping[str, str] = {}
 _same: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 
 
