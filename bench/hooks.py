@@ -24,7 +24,7 @@ import doflow
 ENTRIES = 1000
 MEDIAN, TAIL = 2.0, 3.0
 BASE = 'python -c "import json"'
-DOOR = Path(doflow.__file__).parent / "hooks" / "door.py"
+DOOR = Path(doflow.__file__).parent / "hooks" / "entry.py"
 
 Row = tuple[float, float]
 

@@ -56,7 +56,7 @@ def _environment(folder: Path, libraries: set[str], with_doflow: bool) -> Path:
     binary = folder / "bin"
     _script(binary / "doit", "doit.__main__")
     if with_doflow:
-        _script(binary / "doflow", "doflow.cli")
+        _script(binary / "doflow", "doflow.cli.main")
     return binary
 
 

@@ -26,9 +26,9 @@ def ready():
     return time.time()
 """
 OURS = f"""{_START}
-from doflow import schema
-from doflow.signals.kinds import Signal
-from doflow.signals.store import Store
+from doflow.flow.parsing import schema
+from doflow.supervise.signals.types import Signal
+from doflow.supervise.signals.store import Store
 schema.fits("signal")
 store = Store(folder, "bench")
 begun = ready()
@@ -56,8 +56,8 @@ print(begun, time.time())
 """
 READ_OURS = f"""
 import sys
-from doflow.signals import watch
-from doflow.signals.store import Store
+from doflow.supervise.signals import watch
+from doflow.supervise.signals.store import Store
 store, left = Store(sys.argv[1], "bench"), {WRITERS * EACH}
 while left:
     def take():

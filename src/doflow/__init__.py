@@ -13,6 +13,6 @@ def dodo(root: str | None = None) -> dict[str, object]:
     """What doit needs to know: one task creator per flow, and where doflow keeps its state."""
     import sys
 
-    from doflow import tasks
+    from doflow.engine.doit import tasks
 
     return tasks.namespace(root, own=sys._getframe(1).f_globals)

@@ -2,7 +2,7 @@
 
 import sys
 
-from doflow.cli import main
+from doflow.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

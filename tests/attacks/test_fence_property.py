@@ -12,18 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.support.project import IDENTITY, clean_environment
 
-from doflow import plan
-from doflow.guards.fence import Fence
-from doflow.guards.scope import Scope
-from doflow.job import Job
-from doflow.keys import Key
-from doflow.model import Flow, Settings, Step
-from doflow.runs import Run
-from doflow.world import World
+from doflow.flow import plan
+from doflow.flow.model import Flow, Settings, Step
+from doflow.guard.fence.fence import Fence
+from doflow.guard.fence.scope import Scope
+from doflow.runs.catalogue import Run
+from doflow.runs.context import World
+from doflow.runs.job import Job
+from doflow.runs.state.fingerprint import Key
 
 TRACKED = ("a.txt", "src/b.py", "src/deep/c.py", "docs/PRD.md", "specs/001-x/input.md", "odd name\n.txt")
 NAMES = st.sampled_from(

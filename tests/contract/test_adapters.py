@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from doflow.agents import registry, resets, stream
-from doflow.errors import UsageError
-from doflow.light import replace
-from doflow.model import Ask, Command, Hook, Outcome, Profile, Result, Status, Usage
+from doflow.agents import registry
+from doflow.agents.adapters import json_stream as stream, reset_times as resets
+from doflow.flow.model import Ask, Hook, Outcome, Profile, Status, Usage
+from doflow.util.errors import UsageError
+from doflow.util.process.command import Command, Result
+from doflow.util.records import replace
 
 SAMPLES = Path(__file__).parent / "samples"
 CLIS = ("claude", "codex", "gemini", "opencode")

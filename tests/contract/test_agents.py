@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from doflow import process
 from doflow.agents import contract, registry
-from doflow.errors import FlowError, UsageError
-from doflow.light import replace
-from doflow.model import Ask, Check, Outcome, Profile, Result, Status, Timeout
+from doflow.flow.model import Ask, Check, Outcome, Profile, Status
+from doflow.util.errors import FlowError, UsageError
+from doflow.util.process import runner as process
+from doflow.util.process.command import Result, Timeout
+from doflow.util.records import replace
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 LONG = Timeout(60, 60)

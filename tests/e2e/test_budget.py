@@ -6,8 +6,8 @@ import pytest
 from tests.e2e.test_cost import TELLS
 from tests.support.project import Project, eventually
 
-from doflow import tally
-from doflow.model import Settings
+from doflow.flow.model import Settings
+from doflow.runs.state import usage as tally
 
 FLOW = """
     flow: work

@@ -67,7 +67,7 @@ def test_the_second_run_takes_nearly_all_its_modules_out_of_one_file(own: Projec
 
     assert first[0] == 0
     assert second[0] > MOST
-    assert second[1] < 20, "what doit's plugin and dodo.py import before a run is known to be one"
+    assert second[1] < 30, "what doit's plugin and dodo.py import before a run is known to be one"
 
 
 def test_a_run_that_needs_more_adds_it_and_keeps_the_rest(own: Project, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_module_that_was_changed_is_not_taken_out_of_the_bundle(own: Project, 
     own.env["PYTHONPATH"] = str(mine.parent)
     run(own)
     with_all = run(own)
-    changed = mine / "intake.py"
+    changed = mine / "engine" / "lifecycle" / "start.py"
     changed.write_text(changed.read_text() + "\nOTHERWISE = True\n")
 
     assert run(own) == (with_all[0] - 1, with_all[1] + 1)

@@ -80,7 +80,7 @@ def test_without_words_it_lists_every_verb(project: Project):
 
 
 def test_every_verb_has_help_with_examples(project: Project):
-    from doflow import cli
+    from doflow.cli import main as cli
 
     for verb in cli.VERBS:
         told = project.doflow(verb, "--help")
@@ -90,7 +90,7 @@ def test_every_verb_has_help_with_examples(project: Project):
 
 
 def test_the_version_is_told(project: Project):
-    from doflow.version import VERSION
+    from doflow.util.version import VERSION
 
     assert project.doflow("--version").stdout == f"doflow {VERSION}\n"
 
@@ -139,7 +139,7 @@ def test_a_reader_that_goes_away_is_no_news(done: Project):
 
 def test_looking_does_not_import_the_heavy_libraries(project: Project):
     heavy = "{'argparse', 'yaml', 'doit', 'git'}"
-    code = f"import sys; from doflow import cli; cli.main(['--help']); print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys; from doflow.cli import main as cli; cli.main(['--help']); print(sorted({heavy} & set(sys.modules)))"
     shown = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, env=project.env, check=True)
 
     assert shown.stdout.splitlines()[-1] == "[]"
@@ -336,7 +336,9 @@ def test_a_killed_run_is_told_as_dead_with_the_command_that_goes_on(project: Pro
 
 def test_asking_never_makes_a_run_believe_that_somebody_works(done: Project):
     """The lock is only looked at; a run that starts in that moment still gets it."""
-    code = "import sys; from pathlib import Path; from doflow import holder\nwhile True: holder.held(Path(sys.argv[1]))"
+    code = (
+        "import sys; from pathlib import Path; from doflow.runs import mutex\nwhile True: mutex.held(Path(sys.argv[1]))"
+    )
     asking = subprocess.Popen((sys.executable, "-c", code, str(done.root)))
     try:
         time.sleep(0.2)

@@ -8,10 +8,9 @@ import threading
 
 import pytest
 
-from doflow.errors import WorldError
-from doflow.repo import commit as commits
-from doflow.repo import history, look
-from doflow.repo.git import Git
+from doflow.git import commit as commits, history, repository as look
+from doflow.git.runner import Git
+from doflow.util.errors import WorldError
 
 CONFIG = "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n"
 MESSAGE = "plan: plan.md\n\nDoflow-Run: 001-login\nDoflow-Step: plan\nDoflow-Key: abc\n"

@@ -9,7 +9,7 @@ import shutil
 import pytest
 from tests.support.project import Project
 
-from doflow.version import VERSION
+from doflow.util.version import VERSION
 
 CHAIN = """
     flow: chain

@@ -289,7 +289,7 @@ def test_a_state_that_cannot_be_written_changes_no_answer(tmp_path: Path) -> Non
 
 def test_a_question_that_never_ends_is_given_up_before_the_agent_gives_us_up(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from doflow.hooks import hook; hook.DEADLINE = 0.5"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from doflow.hooks import handler as hook; hook.DEADLINE = 0.5"
     code += "; sys.exit(hook.run(['PreToolUse']))"
     source = str(Path(DOOR[3]).parents[2])
     waiting = subprocess.Popen(

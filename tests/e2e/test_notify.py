@@ -11,7 +11,7 @@ import time
 import pytest
 from tests.support.project import Project, eventually
 
-from doflow import notify
+from doflow.util.process import notify
 
 ONE = """
 flow: one

@@ -8,7 +8,7 @@ import re
 import pytest
 from tests.support.project import Project
 
-from doflow.dot import reading
+from doflow.flow.dot import parser as reading
 
 LOOP = """\
 // The login, as drawn on the wall.

@@ -8,9 +8,10 @@ import pytest
 from tests.support.cli import Cli
 from tests.support.project import Project
 
-from doflow.agents import claude, codex
-from doflow.light import replace
-from doflow.model import Ask, Outcome, Profile, Result, Usage
+from doflow.agents.adapters import claude, codex
+from doflow.flow.model import Ask, Outcome, Profile, Usage
+from doflow.util.process.command import Result
+from doflow.util.records import replace
 
 FLOW = """
     flow: note

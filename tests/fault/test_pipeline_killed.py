@@ -14,8 +14,8 @@ import pytest
 from tests.support import crash, house
 from tests.support.project import Project
 
-from doflow.dot import checkpoint, graph, hold, moves, reading
-from doflow.errors import LockHeld
+from doflow.flow.dot import checkpoint, locked_file as hold, order as graph, parser as reading, transitions as moves
+from doflow.util.errors import LockHeld
 
 LOOP = """\
 digraph auth {
@@ -36,7 +36,7 @@ MOVER = f"""\
 import sys
 sys.path.insert(0, {str(house.TOP)!r})
 from tests.support import crash
-from doflow.dot import moves
+from doflow.flow.dot import transitions as moves
 path, deed, last = sys.argv[1], sys.argv[2], int(sys.argv[3])
 crash.effects(crash.Points(last))
 if deed == "requeue":

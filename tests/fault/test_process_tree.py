@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from doflow import process
-from doflow.model import Command, Result, Timeout
+from doflow.util.process import runner as process
+from doflow.util.process.command import Command, Result, Timeout
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a subreaper")
 
@@ -213,11 +213,12 @@ def start_caller(folder: Path, trap: bool = False) -> subprocess.Popen[bytes]:
     command = agent(folder, "hang")
     handler = "signal.signal(signal.SIGINT, lambda *_: process.stop_all(0.2))\n" if trap else ""
     script = (
-        "import signal\nfrom doflow import process\nfrom doflow.model import Command, Timeout\n" + handler +
+        "import signal\nfrom doflow.util.process import runner as process\n"
+        "from doflow.util.process.command import Command, Timeout\n" + handler +
         f"result = process.run(Command({command.argv!r}, b'', {dict(command.env)!r}), 'out', 'err', Timeout(60, 60))\n"
         "print(result.stopped)\n"
     )  # fmt: skip
-    source = str(Path(process.__file__).resolve().parents[1])
+    source = str(Path(process.__file__).resolve().parents[3])
     return subprocess.Popen(
         [sys.executable, "-c", script],
         cwd=folder,

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from tests.support import house, pages
 
-from doflow import cli, load, settings
 from doflow.agents import registry
-from doflow.commands import run
-from doflow.errors import UsageError
-from doflow.guards import unbuilt
-from doflow.hooks import machines
-from doflow.model import Flow
+from doflow.cli import main as cli
+from doflow.cli.commands.run import run
+from doflow.config import settings
+from doflow.flow.model import Flow
+from doflow.flow.parsing import loader as load, static_checks_unbuilt as unbuilt
+from doflow.hooks import machine_loader as machines
+from doflow.util.errors import UsageError
 
 README = house.TOP / "README.md"
 DOCS = house.TOP / "docs"
@@ -187,7 +188,7 @@ def test_the_ci_runs_the_commands_of_the_readme() -> None:
 
 
 def test_the_changelog_begins_with_this_version() -> None:
-    from doflow.version import VERSION
+    from doflow.util.version import VERSION
 
     assert re.findall(r"^## (\S+)$", (house.TOP / "CHANGELOG.md").read_text(), re.M)[0] == VERSION
 

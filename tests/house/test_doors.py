@@ -10,13 +10,21 @@ import pytest
 from tests.support import house
 
 DOORS = {
-    "yaml": {"yamltree"},
-    "jsonschema": {"schema"},
-    "git": {"repo.git"},
-    "rich": {"live"},
-    "doit": {"tasks", "groups", "flowtask", "actions", "glue", "state", "commands.run"},
-    "libtmux": {"panes.tmux"},
-    "subprocess": {"process", "repo.quick"},
+    "yaml": {"flow.parsing.yaml_reader"},
+    "jsonschema": {"flow.parsing.schema"},
+    "git": {"git.runner"},
+    "rich": {"engine.view.live"},
+    "doit": {
+        "engine.doit.tasks",
+        "engine.doit.groups",
+        "engine.doit.task_types",
+        "engine.doit.actions",
+        "engine.doit.command",
+        "engine.doit.backend",
+        "cli.commands.run.run",
+    },
+    "libtmux": {"supervise.panes.tmux"},
+    "subprocess": {"util.process.runner", "git.runner_quick"},
 }
 
 
@@ -64,7 +72,14 @@ def test_nobody_starts_a_program_behind_the_doors_back() -> None:
         for module, path in house.modules().items()
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if re.search(r"\bos\.(system|popen|spawn\w+|exec\w+|posix_spawn\w*|fork)\(", line)
-        and module not in ("process", "nanny", "commands.demo", "panes.launcher", "supervise.detach")
+        and module
+        not in (
+            "util.process.runner",
+            "util.process.supervisor",
+            "cli.commands.project.demo",
+            "supervise.panes.launcher",
+            "supervise.daemon",
+        )
     ]
 
     assert found == []

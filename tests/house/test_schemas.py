@@ -12,11 +12,11 @@ import yaml
 from jsonschema import Draft202012Validator
 from tests.support import house
 
-from doflow import load
-from doflow.hooks import machines
-from doflow.light import names
-from doflow.model import Profile, Settings, Step
-from doflow.overlay import DEFAULTS
+from doflow.config.layers import DEFAULTS
+from doflow.flow.model import Profile, Settings, Step
+from doflow.flow.parsing import loader as load
+from doflow.hooks import machine_loader as machines
+from doflow.util.records import names
 
 SCHEMAS = sorted((house.TOP / "schemas").glob("*.json"))
 FLOWS = sorted((house.TOP / "flows").glob("*.yaml"))

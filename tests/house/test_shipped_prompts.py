@@ -11,9 +11,11 @@ import pytest
 import yaml
 from tests.support import house
 
-from doflow import findings, keys, load, sections, tasklist
-from doflow.checks import registry
-from doflow.model import Flow, Step
+from doflow.engine.checks import registry
+from doflow.flow import findings, markdown as sections, tasklist
+from doflow.flow.model import Flow, Step
+from doflow.flow.parsing import loader as load
+from doflow.runs.state import fingerprint as keys
 
 FOLDER = house.TOP / "flows" / "prompts"
 PROMPTS = sorted(path.name for path in FOLDER.glob("*.md"))

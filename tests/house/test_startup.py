@@ -49,13 +49,18 @@ def test_doit_with_nothing_to_do_imports_no_yaml_no_git_no_schema_no_rich(finish
     done, modules = measured(finished, "doit.__main__", "doit", "tiny")
 
     assert (done.returncode, finished.calls()) == (0, [])
-    assert "doflow.glue" in modules, "our run command was not in it"
+    assert "doflow.engine.doit.command" in modules, "our run command was not in it"
     assert tops(modules) & (HEAVY - _stock()) == set()
-    assert {"doflow.world", "doflow.load", "doflow.process", "doflow.repo.git"} & modules == set()
+    assert {
+        "doflow.runs.context",
+        "doflow.flow.parsing.loader",
+        "doflow.util.process.runner",
+        "doflow.git.runner",
+    } & modules == set()
 
 
 def test_doflow_run_with_nothing_to_do_does_not_even_import_doit(finished: Project) -> None:
-    done, modules = measured(finished, "doflow.cli", "doflow", "run", "tiny")
+    done, modules = measured(finished, "doflow.cli.main", "doflow", "run", "tiny")
 
     assert (done.returncode, finished.calls()) == (0, [])
     assert "nothing to do" in done.stdout
@@ -74,7 +79,7 @@ def test_a_flow_that_is_known_is_not_parsed_again_when_one_of_its_steps_is_to_be
 def test_a_hook_imports_next_to_nothing(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     asking.reach("GATHERING")
-    code = MEASURED.format(words=["doflow", "hook", "PreToolUse"], module="doflow.cli")
+    code = MEASURED.format(words=["doflow", "hook", "PreToolUse"], module="doflow.cli.main")
     data = json.dumps(asking.payload("PreToolUse")).encode()
 
     done = subprocess.run(
@@ -91,8 +96,9 @@ def test_a_hook_imports_next_to_nothing(tmp_path: Path) -> None:
     assert ours == {
         "doflow",
         "doflow.cli",
+        "doflow.cli.main",
         "doflow.hooks",
-        *(f"doflow.hooks.{name}" for name in ("events", "hook", "rules", "store")),
+        *(f"doflow.hooks.{name}" for name in ("events", "handler", "state_machine", "session_store")),
     }
     stock = subprocess.run(
         (sys.executable, "-I", "-c", "import json, sys; print(*sys.modules)"), capture_output=True, check=True

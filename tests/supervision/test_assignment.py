@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from doflow.dot import reading
-from doflow.light import replace
-from doflow.model import Profile, Settings
-from doflow.oversight import Supervision
-from doflow.supervise import assignment
-from doflow.supervise.assignment import Assignment
+from doflow.flow.dot import parser as reading
+from doflow.flow.model import Profile, Settings
+from doflow.flow.model_oversight import Supervision
+from doflow.supervise.runner import assignment
+from doflow.supervise.runner.assignment import Assignment
+from doflow.util.records import replace
 
 FULL = """
 digraph auth {

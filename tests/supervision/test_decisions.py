@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from tests.support.supervision import needs_tmux
 
-from doflow.dot import moves, reading
-from doflow.errors import FlowError, UsageError
-from doflow.model import Profile, Settings
-from doflow.oversight import Supervision
-from doflow.panes.tmux import Tmux
-from doflow.signals.kinds import Signal
-from doflow.signals.store import Store
-from doflow.supervise import decisions, guardian, terminal, validation
-from doflow.supervise.place import Place
-from doflow.supervise.shift import Shift, retries_left
+from doflow.flow.dot import parser as reading, transitions as moves
+from doflow.flow.model import Profile, Settings
+from doflow.flow.model_oversight import Supervision
+from doflow.supervise.guardian import decisions, loop as guardian, terminal, validation
+from doflow.supervise.guardian.state import Shift, retries_left
+from doflow.supervise.panes.tmux import Tmux
+from doflow.supervise.signals.store import Store
+from doflow.supervise.signals.types import Signal
+from doflow.supervise.workspace import Place
+from doflow.util.errors import FlowError, UsageError
 
 DOT = """
 digraph p {{

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.support.supervision import PROGRAMS, needs_tmux
 
-from doflow.signals.kinds import Signal
-from doflow.signals.store import Store, read
+from doflow.supervise.signals.store import Store, read
+from doflow.supervise.signals.types import Signal
 
 TOOLS = (
     *("spawn-runner", "wait-for-signal", "read-signal", "respond-to-runner", "escalate-to-terminal"),

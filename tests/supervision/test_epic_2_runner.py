@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.support.supervision import Site, eventually, left_over, needs_tmux
 
-from doflow.signals.kinds import Signal
-from doflow.signals.store import Store
+from doflow.supervise.signals.store import Store
+from doflow.supervise.signals.types import Signal
 
 pytestmark = needs_tmux
 

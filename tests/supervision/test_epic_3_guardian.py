@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.support.supervision import Site, eventually, needs_tmux
 
-from doflow.signals.watch import Watch
+from doflow.supervise.signals.watch import Watch
 
 pytestmark = needs_tmux
 
@@ -513,9 +513,9 @@ def test_nodes_that_wait_for_each_other_are_said_instead_of_waited_for(site: Any
 
 def test_a_judge_of_claude_code_gets_the_mcp_servers_of_the_project_and_no_tool_that_writes(tmp_path: Path) -> None:
     """R2.4 to R2.6."""
-    from doflow.agents import claude
-    from doflow.model import Ask, Profile
-    from doflow.supervise import judging
+    from doflow.agents.adapters import claude
+    from doflow.flow.model import Ask, Profile
+    from doflow.supervise import judge as judging
 
     (tmp_path / ".mcp.json").write_text('{"mcpServers": {"beads": {}, "hindsight": {}}}')
     profile = judging.looking(Profile("judge", "claude"), str(tmp_path))

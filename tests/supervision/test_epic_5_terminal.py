@@ -257,6 +257,6 @@ def test_ac_6_the_page_describes_the_four_layers_and_the_launch() -> None:
         "tmux -L",
     ):
         assert words in page
-    from doflow.signals.kinds import KINDS
+    from doflow.supervise.signals.types import KINDS
 
     assert [kind for kind in KINDS if f"`{kind}`" not in page] == []

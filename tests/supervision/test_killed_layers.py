@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.support.supervision import Site, eventually, left_over, needs_tmux
 
-from doflow.dot import hold
-from doflow.panes.tmux import session_of
+from doflow.flow.dot import locked_file as hold
+from doflow.supervise.panes.tmux import session_of
 
 pytestmark = [needs_tmux, pytest.mark.slow]
 

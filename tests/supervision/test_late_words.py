@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.support.supervision import eventually, needs_tmux
 
-from doflow.signals.kinds import Signal
-from doflow.signals.store import Store
+from doflow.supervise.signals.store import Store
+from doflow.supervise.signals.types import Signal
 
 pytestmark = [needs_tmux, pytest.mark.slow]
 

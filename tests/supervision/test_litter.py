@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.support.supervision import Site, eventually, left_over, needs_tmux
 
-from doflow.panes import socket as sockets
+from doflow.supervise.panes import socket as sockets
 
 #: wrong at first, right after a feedback of several lines, which is pasted
 AGENT = (

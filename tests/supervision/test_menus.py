@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.support.supervision import Site
 
-from doflow.model import Settings
-from doflow.supervise import place as places
-from doflow.supervise import terminal
+from doflow.flow.model import Settings
+from doflow.supervise import workspace as places
+from doflow.supervise.guardian import terminal
 
 
 def gates(site: Any) -> Site:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from tests.support.supervision import eventually
 
-from doflow.errors import FlowError, UsageError
-from doflow.model import Profile
-from doflow.panes import programs, seat, tmux
-from doflow.panes.programs import Wish
-from doflow.supervise import relay
+from doflow.flow.model import Profile
+from doflow.supervise.panes import agent_pane as seat, programs, tmux
+from doflow.supervise.panes.programs import Wish
+from doflow.supervise.runner import replies as relay
+from doflow.util.errors import FlowError, UsageError
 
 ENVIRON = {"PATH": "/usr/bin:/bin", "HOME": "/home/ada", "ANTHROPIC_API_KEY": "k", "SECRET": "s", "CLAUDECODE": "1"}
 
@@ -158,7 +158,9 @@ def launch(folder: Path, script: str, leash: str = "") -> subprocess.Popen[bytes
     env = {"PATH": os.environ["PATH"], "DOFLOW_SEAT": str(folder)}
     spec = {"argv": ["sh", "-c", script], "env": env, "cwd": str(folder), "leash": leash}
     (folder / "spec.json").write_text(json.dumps(spec))
-    return subprocess.Popen((sys.executable, "-I", "-m", "doflow.panes.launcher", str(folder)), start_new_session=True)
+    return subprocess.Popen(
+        (sys.executable, "-I", "-m", "doflow.supervise.panes.launcher", str(folder)), start_new_session=True
+    )
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
@@ -215,7 +217,10 @@ def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
     (folder / "spec.json").write_text(json.dumps(spec))
 
     done = subprocess.run(
-        (sys.executable, "-I", "-m", "doflow.panes.launcher", str(folder)), capture_output=True, text=True, check=False
+        (sys.executable, "-I", "-m", "doflow.supervise.panes.launcher", str(folder)),
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 127
@@ -227,7 +232,7 @@ def test_a_launcher_without_its_orders_says_so_and_is_known_to_have_ended(tmp_pa
     folder = tmp_path / "s"
     folder.mkdir()
 
-    done = subprocess.run((sys.executable, "-I", "-m", "doflow.panes.launcher", str(folder)), check=False)
+    done = subprocess.run((sys.executable, "-I", "-m", "doflow.supervise.panes.launcher", str(folder)), check=False)
 
     assert done.returncode == 125
     assert seat.Seat(tmux.Tmux("none"), "s", str(folder)).state() == seat.ENDED

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from doflow.errors import LockHeld, UsageError
-from doflow.model import Profile, Settings
-from doflow.oversight import Supervision
-from doflow.supervise import judging
-from doflow.supervise import place as places
-from doflow.supervise.place import Place
+from doflow.flow.model import Profile, Settings
+from doflow.flow.model_oversight import Supervision
+from doflow.supervise import judge as judging, workspace as places
+from doflow.supervise.workspace import Place
+from doflow.util.errors import LockHeld, UsageError
 
 
 def settings(judge: str = "true") -> Settings:
@@ -74,7 +73,8 @@ def test_one_holder_at_a_time_and_the_dead_hold_nothing(tmp_path: Path) -> None:
             pass
     assert places.holder(path) == 0
     script = (
-        f"import os\nfrom doflow.supervise import place\nwith place.held({path!r}, 'x'):\n  os.kill(os.getpid(), 9)"
+        f"import os\nfrom doflow.supervise import workspace as place\n"
+        f"with place.held({path!r}, 'x'):\n  os.kill(os.getpid(), 9)"
     )
     assert subprocess.run((sys.executable, "-c", script), check=False).returncode == -9
     assert places.holder(path) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from doflow.panes import screen
+from doflow.supervise.panes import screen
 
 RULE = "─" * 120
 ASKING = f"""\

@@ -15,10 +15,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.support import house
 
-from doflow import schema
-from doflow.signals import kinds, store, watch
-from doflow.signals.kinds import KINDS, BadSignal, Signal
-from doflow.signals.store import Store
+from doflow.flow.parsing import schema
+from doflow.supervise.signals import store, types as kinds, watch
+from doflow.supervise.signals.store import Store
+from doflow.supervise.signals.types import KINDS, BadSignal, Signal
 
 EXAMPLES = {
     "node_id": "impl_auth", "evidence_path": "/e", "commit_hash": "abc", "question_text": "Which?", "options": ["a"],
@@ -215,8 +215,8 @@ def test_without_a_signal_the_wait_ends_and_finds_nothing(signals: Store) -> Non
 
 WRITER = """
 import sys, time
-from doflow.signals.kinds import Signal
-from doflow.signals.store import Store
+from doflow.supervise.signals.types import Signal
+from doflow.supervise.signals.store import Store
 store = Store(sys.argv[1], "auth")
 me, start = sys.argv[2], float(sys.argv[3])
 time.sleep(max(0.0, start - time.time()))
@@ -225,8 +225,8 @@ for number in range(50):
 """
 READER = """
 import sys, time
-from doflow.signals.store import Store
-from doflow.signals import watch
+from doflow.supervise.signals.store import Store
+from doflow.supervise.signals import watch
 store = Store(sys.argv[1], "auth")
 def take():
     found = []

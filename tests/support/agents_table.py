@@ -9,9 +9,9 @@ from tests.support import house
 from tests.support.clis import PROGRAMS
 
 from doflow.agents import registry
-from doflow.agents.endings import Program
-from doflow.light import replace
-from doflow.model import Ask, Profile
+from doflow.agents.adapters.vendor_cli import Program
+from doflow.flow.model import Ask, Profile
+from doflow.util.records import replace
 
 PAGE = house.TOP / "docs" / "agents.md"
 BEGIN, END = "<!-- agents: written by python -m tests.support.agents_table -->", "<!-- /agents -->"

@@ -20,8 +20,8 @@ import pytest
 from tests.support.model import Model
 from tests.support.project import Project
 
-from doflow.agents import claude, codex, gemini, opencode
-from doflow.agents.endings import Program
+from doflow.agents.adapters import claude, codex, gemini, opencode
+from doflow.agents.adapters.vendor_cli import Program
 
 VARIABLE = "DOFLOW_TEST_CLIS"
 PROGRAMS: dict[str, Program] = {module.NAME: module.PROGRAM for module in (claude, codex, opencode, gemini)}

@@ -80,7 +80,8 @@ class Points:
 
 
 def records(points: Points) -> None:
-    from doflow import ledger, state
+    from doflow.engine.doit import backend as state
+    from doflow.runs.state import event_log as ledger
 
     points.around(ledger.Ledger, "add")
     points.after(state.Backend, "_commit")
@@ -88,7 +89,7 @@ def records(points: Points) -> None:
 
 def writes(points: Points) -> None:
     """Whatever is written whole ends in a rename: before it is begun and after that."""
-    from doflow import files
+    from doflow.util import atomic_files as files
 
     records(points)
     points.before(files, "write")
@@ -96,8 +97,8 @@ def writes(points: Points) -> None:
 
 
 def effects(points: Points) -> None:
-    from doflow import state
-    from doflow.repo import git, quick
+    from doflow.engine.doit import backend as state
+    from doflow.git import runner as git, runner_quick as quick
 
     os.write = points.torn(os.write)
     for name in ("fsync", "replace", "rename", "unlink", "mkdir", "rmdir", "symlink", "posix_spawn"):
@@ -109,7 +110,7 @@ def effects(points: Points) -> None:
 
 def locks(points: Points) -> None:
     """The files that git holds while it works are made, and with them in place the process dies."""
-    from doflow.repo import git, quick
+    from doflow.git import runner as git, runner_quick as quick
 
     def holding(plain: Callable[..., Any], words: Callable[..., tuple[str, ...]], folder: Callable[..., str]) -> Any:
         def wrapped(*args: Any, **given: Any) -> Any:
@@ -133,7 +134,7 @@ def locks(points: Points) -> None:
 
 def session(points: Points) -> None:
     """The process of a bug-fix session counts its own points, this one none."""
-    from doflow.kinds import session as kind
+    from doflow.engine.steps import bugfix_session as kind
 
     here = os.path.dirname(os.path.abspath(__file__))
     last, points.last = points.last, 0
@@ -141,7 +142,7 @@ def session(points: Points) -> None:
 
 
 def inside(last: int) -> int:
-    from doflow.cli import main as doflow
+    from doflow.cli.main import main as doflow
 
     points = Points(last)
     records(points)

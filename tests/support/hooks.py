@@ -18,7 +18,7 @@ from typing import Any
 from tests.support.house import SOURCES
 from tests.support.project import clean_environment
 
-DOOR = (sys.executable, "-I", "-S", str(SOURCES / "hooks" / "door.py"))
+DOOR = (sys.executable, "-I", "-S", str(SOURCES / "hooks" / "entry.py"))
 FOLDER = Path(__file__).parent / "payloads"
 ORDER = ("context-gatherer", "context-refiner", "strategic-orchestrator")
 STATES = ("IDLE", "GATHERING", "REFINING", "EXECUTING", "COMPLETE")

@@ -105,7 +105,7 @@ class Site(Project):
     def holder(self, name: str, *parts: str) -> int:
         """The process that holds a lock of the pipeline: guardian.lock, or nodes/NODE/runner.lock."""
         path = self.root.joinpath(".doflow", "guardian", name, *parts)
-        from doflow.supervise import place
+        from doflow.supervise import workspace as place
 
         return place.holder(str(path))
 

@@ -15,8 +15,8 @@ def main() -> int:
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
     from doit.doit_cmd import DoitMain
 
-    from doflow import sections
-    from doflow.guards import stale
+    from doflow.flow import markdown as sections
+    from doflow.guard import stale_files as stale
 
     def as_it_is(world: object) -> str:
         """What enters the prompt when nobody asks whose it is."""

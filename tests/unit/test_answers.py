@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from doflow import answers
-from doflow.errors import UsageError
+from doflow.cli.commands.decide import answer_input as answers
+from doflow.util.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from doflow import backlog
-from doflow.errors import UsageError
+from doflow.flow import backlog
+from doflow.util.errors import UsageError
 
 SCOPE = "CONTRACT DEFINITION:\n1. RESEARCH NOTE: a\n2. INPUT: b\n3. LOGIC: c\n4. OUTPUT: d"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from doflow import concrete
-from doflow.errors import DoflowError
-from doflow.model import Flow, Prompt, Read, Step
+from doflow.flow import expansion as concrete
+from doflow.flow.model import Flow, Prompt, Read, Step
+from doflow.util.errors import DoflowError
 
 EACH = Step("part", prompt=Prompt("Write {item}."), makes=("parts/{item}.md",), foreach=("Alpha", "beta"))
 FILED = Step("part", makes=("{item_name}.md",), reads=(Read("in/{index}.md"),), foreach="items.yaml")

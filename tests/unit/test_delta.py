@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from doflow import delta, issues, runs
-from doflow.errors import Undecided, UsageError
-from doflow.model import Flow, Param
-from doflow.runs import Run, Wish
+from doflow.engine.lifecycle import requirements_delta as delta
+from doflow.flow.model import Flow, Param
+from doflow.runs import catalogue as runs, catalogue_issues as issues
+from doflow.runs.catalogue import Run, Wish
+from doflow.util.errors import Undecided, UsageError
 
 FLOW = Flow(
     "prd",

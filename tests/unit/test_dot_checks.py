@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.dots import NODE
 
-from doflow.dot import checks, reading
+from doflow.flow.dot import parser as reading, validate as checks
 
 GOOD = """digraph p {
     graph [prd_ref="PRD-1" promise_id="promise-1"];

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from doflow.dot import graph, loops, reading
-from doflow.dot.model import Pipeline
-from doflow.errors import FlowError
+from doflow.flow.dot import order as graph, parser as reading, unroll as loops
+from doflow.flow.dot.model import Pipeline
+from doflow.util.errors import FlowError
 
 KINDS = {"s": "Mdiamond", "x": "Msquare", "d": "diamond", "g": "hexagon", "t": "parallelogram", "p": "component"}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from doflow.dot import checkpoint, graph, moves, reading
-from doflow.dot.model import COLOURS, MOVES, STATUSES
-from doflow.errors import UsageError
+from doflow.flow.dot import checkpoint, order as graph, parser as reading, transitions as moves
+from doflow.flow.dot.model import COLOURS, MOVES, STATUSES
+from doflow.util.errors import UsageError
 
 TEXT = """// the graph of a test
 digraph "PRD-1" {

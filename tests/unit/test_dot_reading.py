@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.support.dots import NODE
 
-from doflow.dot import editing, reading, scan
-from doflow.errors import FlowError, UsageError
+from doflow.flow.dot import editor as editing, parser as reading, scanner as scan
+from doflow.util.errors import FlowError, UsageError
 
 FULL = "digraph auth {\n" + NODE + "}\n"
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from tests.support import house
 
-from doflow.dot import catalogue, checks, reading, translate
-from doflow.dot.model import MOVES, SHAPES, STATUSES
-from doflow.errors import FlowError, UsageError
-from doflow.model import Check, Flow, Read, Step
+from doflow.config import dot_flows as catalogue
+from doflow.flow.dot import compile as translate, parser as reading, validate as checks
+from doflow.flow.dot.model import MOVES, SHAPES, STATUSES
+from doflow.flow.model import Check, Flow, Read, Step
+from doflow.util.errors import FlowError, UsageError
 
 HEAD = """digraph p {
     prd_ref="PRD-1"; label="What it\\nis for";

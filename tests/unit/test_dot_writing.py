@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 from tests.support import house
 
-from doflow import drawing, load, plan, subflow, tasklist
-from doflow.dot import brief, checks, graph, reading, translate, writing
-from doflow.model import Flow, Prompt, Route, Settings, Step
+from doflow.flow import diagram as drawing, plan, subflow, tasklist
+from doflow.flow.dot import (
+    compile as translate,
+    generate as writing,
+    node_text as brief,
+    order as graph,
+    parser as reading,
+    validate as checks,
+)
+from doflow.flow.model import Flow, Prompt, Route, Settings, Step
+from doflow.flow.parsing import loader as load
 
 FLOWS = sorted((house.TOP / "flows").glob("*.yaml"))
 NASTY = 'a "quoted" <b>&amp; `x`; \\ end#'

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from doflow import load
-from doflow.errors import FlowError
-from doflow.model import Flow, Param, Prompt, Timeout
+from doflow.flow.model import Flow, Param, Prompt
+from doflow.flow.parsing import loader as load
+from doflow.util.errors import FlowError
+from doflow.util.process.command import Timeout
 
 
 def project(root: Path, **flows: str) -> Path:

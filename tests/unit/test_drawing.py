@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from doflow import drawing, picture, plan
-from doflow.drawing import Arrow
-from doflow.model import Flow, Prompt, Route, Settings, Step
+from doflow.flow import diagram as drawing, diagram_svg as picture, plan
+from doflow.flow.diagram import Arrow
+from doflow.flow.model import Flow, Prompt, Route, Settings, Step
 
 WRITE = Prompt("Write it.")
 

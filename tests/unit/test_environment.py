@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from doflow import environment
+from doflow.util.process import environment
 
 PERSON = {
     "PATH": "/usr/bin:/bin",

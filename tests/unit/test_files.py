@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from doflow import files
-from doflow.errors import WorldError
+from doflow.util import atomic_files as files
+from doflow.util.errors import WorldError
 
 
 def test_a_written_file_has_its_bytes_and_its_mode_and_leaves_no_temporary(tmp_path):
@@ -41,7 +41,7 @@ def test_a_write_that_fails_half_way_leaves_the_old_file_and_no_temporary(tmp_pa
     path.write_bytes(b"old")
     program = (
         "import resource, signal, sys\n"
-        "from doflow import files, errors\n"
+        "from doflow.util import atomic_files as files, errors\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "try:\n    files.write(sys.argv[1], b'x' * 5000)\n"
@@ -117,7 +117,7 @@ def test_an_appender_makes_the_file_and_keeps_adding_to_it(tmp_path):
 def test_several_processes_appending_never_mix_their_lines(tmp_path):
     path = tmp_path / "log"
     program = (
-        "import sys\nfrom doflow import files\nout = files.Appender(sys.argv[1])\n"
+        "import sys\nfrom doflow.util import atomic_files as files\nout = files.Appender(sys.argv[1])\n"
         "for n in range(200): out.add(b'%s-%d\\n' % (sys.argv[2].encode() * 50, n), sync=False)\n"
     )
 
@@ -164,9 +164,11 @@ def test_syncfs_works_on_a_folder_and_says_what_is_missing(tmp_path):
 
 
 def test_files_imports_nothing_heavy():
-    program = "import sys; import doflow.files; print(sorted({'hashlib', 'ctypes', 'json', 're'} & set(sys.modules)))"
+    program = (
+        "import sys, doflow.util.atomic_files; print(sorted({'hashlib', 'ctypes', 'json', 're'} & set(sys.modules)))"
+    )
 
-    env = {"PYTHONPATH": str(Path(files.__file__).parent.parent)}  # -S leaves site-packages out
+    env = {"PYTHONPATH": str(Path(files.__file__).parents[2])}  # -S leaves site-packages out
     said = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, env=env)
 
     assert said.stdout.strip() == "[]"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from doflow import findings
-from doflow.findings import Answer, Finding, Issue
+from doflow.flow import findings
+from doflow.flow.findings import Answer, Finding, Issue
 
 
 def said(persona: str, *lines: str, verdict: str = "GO") -> Answer:

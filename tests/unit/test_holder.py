@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from doflow import holder
-from doflow.errors import LockHeld
-from doflow.holder import LENT, Holder
+from doflow.runs import mutex as holder
+from doflow.runs.mutex import LENT, Holder
+from doflow.util.errors import LockHeld
 
 
 @pytest.fixture

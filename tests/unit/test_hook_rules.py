@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from doflow.hooks import events, store
+from doflow.hooks import events, session_store as store
 
 
 @given(st.integers(min_value=0, max_value=4_102_444_800))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import doflow.hooks
-from doflow.hooks import write
+from doflow.hooks import write_guard as write
 
-DOOR = Path(doflow.hooks.__file__).parent / "door.py"
+DOOR = Path(doflow.hooks.__file__).parent / "entry.py"
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_without_its_scope_everything_is_refused(scope):
 
 def test_a_question_that_never_ends_is_refused_in_time(scope, monkeypatch):
     argv = (sys.executable, "-I", "-S", "-c", (
-        f"import sys; sys.path.append({str(DOOR.parent.parent.parent)!r}); from doflow.hooks import write; "
+        f"import sys; sys.path.append({str(DOOR.parent.parent.parent)!r}); from doflow.hooks import write_guard as write; "
         f"write.DEADLINE = 1; sys.exit(write.run(['--scope', {str(scope)!r}]))"
     ))  # fmt: skip
     hook = subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from doflow.errors import UsageError
-from doflow.hooks import install, jsontext
+from doflow.hooks import install, install_jsontext as jsontext
+from doflow.util.errors import UsageError
 
 EVENTS = ("SessionStart", "PreToolUse", "Stop", "Notification")
 ENTRY = st.fixed_dictionaries(

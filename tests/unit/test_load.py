@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from doflow import load
-from doflow.errors import FlowError
-from doflow.model import Budget, Check, Flow, Origin, Param, Prompt, Read, Retry, Route, Step, Timeout
+from doflow.flow.model import Budget, Check, Flow, Origin, Param, Prompt, Read, Retry, Route, Step
+from doflow.flow.parsing import loader as load
+from doflow.util.errors import FlowError
+from doflow.util.process.command import Timeout
 
 
 def project(root: Path, **flows: str) -> Path:
@@ -192,7 +193,7 @@ def test_a_thousand_steps_in_one_chain_load_quickly(tmp_path: Path) -> None:
 def test_a_good_flow_is_loaded_without_the_explaining_library(tmp_path: Path) -> None:
     project(tmp_path, f="flow: f\nsteps:\n  a: {prompt: X}\n")
     code = (
-        "import sys, pathlib; from doflow import load\n"
+        "import sys, pathlib; from doflow.flow.parsing import loader as load\n"
         "before = 'yaml' in sys.modules\n"
         "load.catalogue(pathlib.Path(sys.argv[1]))\n"
         "print(before, 'jsonschema' in sys.modules, 'git' in sys.modules)"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from doflow.errors import FlowError, UsageError
-from doflow.hooks import chart, machines, proof, rules
+from doflow.cli.report import machine_diagram as chart
+from doflow.hooks import machine_check as proof, machine_loader as machines, state_machine as rules
+from doflow.util.errors import FlowError, UsageError
 
 GOOD = """\
     machine: good

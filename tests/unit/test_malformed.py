@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from doflow import load, yamltree
-from doflow.errors import FlowError
+from doflow.flow.parsing import loader as load, yaml_reader as yamltree
+from doflow.util.errors import FlowError
 
 FOLDER = Path(__file__).parent / "malformed"
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from doflow.guards import nested
-from doflow.guards.nested import NestedExecutionError, validate_nested_execution
-from doflow.holder import Holder
+from doflow.guard import nested_runs as nested
+from doflow.guard.nested_runs import NestedExecutionError, validate_nested_execution
+from doflow.runs.mutex import Holder
 
 SESSION = "plan/001_0123456789ab/bugfix/001_ba9876543210"
 MAIN = "plan/001_0123456789ab"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from doflow import notation
+from doflow.flow.parsing import syntax as notation
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from doflow.guards import openings
+from doflow.guard import sandbox_paths as openings
 
 
 @pytest.mark.parametrize(

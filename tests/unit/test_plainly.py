@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from doflow import plainly, strict, yamltree
-from doflow.errors import FlowError
+from doflow.flow.parsing import document as strict, plainly, yaml_reader as yamltree
+from doflow.util.errors import FlowError
 
 ROOT = Path(__file__).parents[2]
 FLOWS = sorted((ROOT / "flows").rglob("*.yaml"))

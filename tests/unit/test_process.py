@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from doflow import process, words
-from doflow.errors import WorldError
-from doflow.model import Command, Result, Timeout
+from doflow.util import text as words
+from doflow.util.errors import WorldError
+from doflow.util.process import runner as process
+from doflow.util.process.command import Command, Result, Timeout
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 LONG = Timeout(60, 60)
@@ -323,7 +324,8 @@ def test_a_nanny_is_used_again_and_one_that_died_meanwhile_is_replaced(tmp_path:
 
 def test_two_hundred_megabytes_of_output_do_not_pass_through_our_memory(tmp_path: Path) -> None:
     script = (
-        "import sys\nfrom doflow import process\nfrom doflow.model import Command, Timeout\n"
+        "import sys\nfrom doflow.util.process import runner as process\n"
+        "from doflow.util.process.command import Command, Timeout\n"
         "r = process.run(Command(('sh', '-c', 'head -c 209715200 /dev/zero'), b'', {'PATH': '/usr/bin:/bin'}),"
         "'out', 'out', Timeout())\nprocess.tail('out')\n"
         "peak = [l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM')][0]\n"
@@ -407,7 +409,8 @@ def test_a_span_of_time_is_short(seconds: float, said: str) -> None:
 @pytest.mark.parametrize("closed", ["<&-", ">&- 2>&-", "2>&-", "<&- >&- 2>&-"])
 def test_programs_run_even_if_our_own_standard_streams_are_closed(tmp_path: Path, closed: str) -> None:
     script = (
-        "import os, sys\nfrom doflow import process\nfrom doflow.model import Command, Timeout\n"
+        "import os, sys\nfrom doflow.util.process import runner as process\n"
+        "from doflow.util.process.command import Command, Timeout\n"
         "os.write(os.open('before', os.O_CREAT | os.O_WRONLY), b'x')\n"
         "r = process.run(Command(('sh', '-c', 'cat; echo out; echo err >&2; exit 3'), b'in ', {'PATH': '/usr/bin:/bin'}),"
         "'out', 'err', Timeout(20, 20))\nopen('code', 'w').write(str(r.code))\n"
@@ -445,7 +448,7 @@ def test_the_nanny_imports_nothing_of_ours() -> None:
 
 
 def _own() -> dict[str, str]:
-    source = str(Path(process.__file__).resolve().parents[1])
+    source = str(Path(process.__file__).resolve().parents[3])
     return {"PATH": ENV["PATH"], "PYTHONPATH": source}
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from doflow import idle
-from doflow.projection import Projection
+from doflow.engine.lifecycle.status_file import Projection
+from doflow.util import deferred as idle
 
 
 class Counted(Projection):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from doflow import load
-from doflow.errors import FlowError
-from doflow.model import Prompt
+from doflow.flow.model import Prompt
+from doflow.flow.parsing import loader as load
+from doflow.util.errors import FlowError
 
 
 def project(root: Path, **flows: str) -> Path:

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from doflow.errors import WorldError
-from doflow.quarantine import Quarantine
+from doflow.guard.quarantine import Quarantine
+from doflow.util.errors import WorldError
 
 
 @pytest.fixture

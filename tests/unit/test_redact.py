@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from doflow.redact import Redactor
+from doflow.util.redaction import Redactor
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from doflow.errors import WorldError
-from doflow.repo import look
-from doflow.repo.branch import identity, make_branch, switch_branch
-from doflow.repo.quick import quick
+from doflow.git import repository as look
+from doflow.git.branches import identity, make_branch, switch_branch
+from doflow.git.runner_quick import quick
+from doflow.util.errors import WorldError
 
 CONFIG = "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n"
 
@@ -274,7 +274,7 @@ def test_looking_starts_no_process_and_imports_no_library(tmp_path):
         "def refuse(event, args):\n"
         "    assert event not in ('subprocess.Popen', 'os.exec', 'os.posix_spawn', 'os.fork'), event\n"
         "sys.addaudithook(refuse)\n"
-        "from doflow.repo import look\n"
+        "from doflow.git import repository as look\n"
         "head = look.find(sys.argv[1]); look.state(head); look.branches(head)\n"
         "print(sorted({'git', 'subprocess', 'yaml'} & set(sys.modules)))\n"
     )

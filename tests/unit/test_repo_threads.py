@@ -8,13 +8,13 @@ import sys
 import threading
 from pathlib import Path
 
-from doflow import environment
+from doflow.util.process import environment
 
 ASK = """
 import os, sys, threading
 from pathlib import Path
-from doflow.repo import look
-from doflow.repo.git import Git
+from doflow.git import repository as look
+from doflow.git.runner import Git
 
 before, git, gate, answers = dict(os.environ), Git(look.find(Path.cwd())), threading.Barrier(4), []
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from doflow import findings, reviewing
-from doflow.findings import Answer, Issue
-from doflow.reviewing import Progress
+from doflow.engine.steps import review_progress as reviewing
+from doflow.engine.steps.review_progress import Progress
+from doflow.flow import findings
+from doflow.flow.findings import Answer, Issue
 
 BAD = (Issue("C", "broken", "a.md"),)
 WORSE = (Issue("C", "broken", "a.md"), Issue("H", "slow", "b.md"))

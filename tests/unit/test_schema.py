@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from doflow import load, schema
-from doflow.errors import FlowError
+from doflow.flow.parsing import loader as load, schema
+from doflow.util.errors import FlowError
 
 MALFORMED = Path(__file__).parent / "malformed"
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from doflow import presence, sessionpaths
-from doflow.errors import UsageError
-from doflow.model import Flow, Param, Route, Step
-from doflow.runs import Run
+from doflow.engine.lifecycle import conditions as presence
+from doflow.flow.model import Flow, Param, Route, Step
+from doflow.runs import session_layout as sessionpaths
+from doflow.runs.catalogue import Run
+from doflow.util.errors import UsageError
 
 MAIN = "plan/001_0123456789ab"
 CHILD = f"{MAIN}/bugfix/002_ba9876543210"

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from doflow import settings
-from doflow.errors import FlowError
-from doflow.model import Budget, Profile, Retry, Settings, Timeout
+from doflow.config import settings
+from doflow.flow.model import Budget, Profile, Retry, Settings
+from doflow.util.errors import FlowError
+from doflow.util.process.command import Timeout
 
 WHOLE = """\
 agents:
@@ -234,7 +235,7 @@ def test_a_pipe_instead_of_the_file_is_a_sentence(tmp_path: Path) -> None:
 
 def test_no_library_is_imported_where_nothing_is_set(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; from doflow import settings\n"
+        "import sys, pathlib; from doflow.config import settings\n"
         "settings.load(pathlib.Path(sys.argv[1]), {'DOFLOW_SET_LAYOUT': 'plan'} if sys.argv[2:] else {})\n"
         "print('yaml' in sys.modules, 'jsonschema' in sys.modules)"
     )

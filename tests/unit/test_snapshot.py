@@ -14,14 +14,13 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from doflow import snapshot
-from doflow.errors import WorldError
-from doflow.guards.window import Window
-from doflow.quarantine import Quarantine
-from doflow.snapshot import Change
+from doflow.guard.fence.window_file import Window
+from doflow.guard.quarantine import Quarantine
+from doflow.guard.snapshot import walk as snapshot
+from doflow.guard.snapshot.walk import Change
+from doflow.util.errors import WorldError
 
 
 class Project:
@@ -342,14 +341,14 @@ def test_a_restore_killed_at_any_point_is_finished_by_the_next(project, tmp_path
     Window(str(tmp_path / "window")).write(before)
     program = (
         "import os, sys\n"
-        "from doflow import snapshot\nfrom doflow.quarantine import Quarantine\n"
+        "from doflow.guard.snapshot import walk as snapshot\nfrom doflow.guard.quarantine import Quarantine\n"
         "root, base, window, left = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])\n"
         "def count(event, args):\n"
         "    global left\n"
         "    if event in ('os.rename', 'os.symlink', 'os.chmod', 'os.mkdir', 'os.rmdir', 'open'):\n"
         "        left -= 1\n"
         "        if left == 0: os.kill(os.getpid(), 9)\n"
-        "from doflow.guards.window import Window\n"
+        "from doflow.guard.fence.window_file import Window\n"
         "before = Window(window).read()\n"
         "after = snapshot.take(root)\n"
         "sys.addaudithook(count)\n"

@@ -9,11 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
-from doflow import load, strict, yamltree
-from doflow.errors import FlowError
+from doflow.flow.parsing import document as strict, loader as load, yaml_reader as yamltree
+from doflow.util.errors import FlowError
 
 
 def test_only_true_false_null_and_plain_numbers_are_typed() -> None:
@@ -90,7 +89,7 @@ def test_all_twice_given_keys_are_told_at_once() -> None:
 )
 def test_deep_nesting_is_refused_quickly_and_never_crashes(text: str) -> None:
     code = (
-        "import sys; from doflow import load\n"
+        "import sys; from doflow.flow.parsing import loader as load\n"
         "try: load.parse(sys.stdin.read(), 'x')\n"
         "except load.FlowError as error: print(error)\n"
     )

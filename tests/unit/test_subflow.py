@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from doflow import plan, subflow
-from doflow.model import Flow, Param, Read, Route, Settings, Step
+from doflow.flow import plan, subflow
+from doflow.flow.model import Flow, Param, Read, Route, Settings, Step
 
 
 def flow(name: str, *steps: Step, pipeline: tuple[str, ...] = (), **more: object) -> Flow:

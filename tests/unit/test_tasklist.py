@@ -6,12 +6,11 @@ import re
 import string
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.support import house
 
-from doflow import sections, tasklist
-from doflow.tasklist import Phase, Problem, Task, TaskList
+from doflow.flow import markdown as sections, tasklist
+from doflow.flow.tasklist import Phase, Problem, Task, TaskList
 
 GOOD = """\
 # Tasks: Links

@@ -7,12 +7,10 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from doflow.repo import commit as commits
-from doflow.repo import look, trees
-from doflow.repo.git import Git
+from doflow.git import commit as commits, repository as look, tree_writer as trees
+from doflow.git.runner import Git
 
 NAMES = ("a", "a/b", "a/b/c", "a.b", "a-b/x", "d/e", "d/e/f", "z")
 DEEDS = ("write", "executable", "link", "remove", "folder", "CRLF")

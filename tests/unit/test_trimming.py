@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from doflow import trimming, watching
+from doflow.runs import step_logs as watching
+from doflow.util.process import log_files as trimming
 
 
 def numbered(count: int) -> bytes:

@@ -12,10 +12,10 @@ import pyte
 import pytest
 from tests.support.project import eventually
 
-from doflow.live import Live, fits
-from doflow.model import Outcome, Status
-from doflow.overhear import TAIL, last_words
-from doflow.view import Lines, Plain, View
+from doflow.engine.view.last_output import TAIL, last_words
+from doflow.engine.view.live import Live, fits
+from doflow.engine.view.plain import Lines, Plain, View
+from doflow.flow.model import Outcome, Status
 
 RUN = "001-login"
 

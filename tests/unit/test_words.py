@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from doflow import words
+from doflow.util import text as words
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from doflow.model import Ask, Command, Outcome, Result
+from doflow.flow.model import Ask, Outcome
+from doflow.util.process.command import Command, Result
 
 SOONEST = timedelta(minutes=1)
 LATEST = timedelta(days=7)

@@ -6,16 +6,16 @@ from importlib import import_module
 from typing import cast
 
 from doflow.agents.contract import Agent
-from doflow.errors import UsageError
+from doflow.util.errors import UsageError
 
 AGENTS = {
-    "command": "doflow.agents.command",
-    "rehearsal": "doflow.agents.rehearsal",
-    "replay": "doflow.agents.replay",
-    "claude": "doflow.agents.claude",
-    "codex": "doflow.agents.codex",
-    "opencode": "doflow.agents.opencode",
-    "gemini": "doflow.agents.gemini",
+    "command": "doflow.agents.adapters.command",
+    "rehearsal": "doflow.agents.adapters.rehearsal",
+    "replay": "doflow.agents.adapters.replay",
+    "claude": "doflow.agents.adapters.claude",
+    "codex": "doflow.agents.adapters.codex",
+    "opencode": "doflow.agents.adapters.opencode",
+    "gemini": "doflow.agents.adapters.gemini",
 }
 CLIS = ("claude", "codex", "opencode", "gemini")
 KNOWN = tuple(AGENTS)

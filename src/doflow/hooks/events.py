@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import time
 
-from doflow.hooks import rules
+from doflow.hooks import state_machine as rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from doflow.hooks.store import Session
+    from doflow.hooks.session_store import Session
 
     Payload = dict[str, Any]
 

@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from doflow import files
-from doflow.errors import UsageError
-from doflow.hooks import jsontext, settings
-from doflow.light import dataclass
+from doflow.hooks import call_settings as settings, install_jsontext as jsontext
+from doflow.util import atomic_files as files
+from doflow.util.errors import UsageError
+from doflow.util.records import dataclass
 
 AGENTS = ("claude", "codex")
 SCOPES = ("project", "user", "local")
@@ -96,13 +96,16 @@ def _found(value: Any) -> Iterator[Installed]:
                     yield Installed(way, event, machine, command)
 
 
+_ENTRIES = tuple(os.path.join("doflow", "hooks", name) for name in ("entry.py", "door.py"))
+
+
 def _machine(command: str) -> str:
     """The machine that a command of ours serves; '' = it is somebody else's."""
     try:
         words = shlex.split(command)
     except ValueError:
         return ""
-    door = any(word.endswith(os.path.join("doflow", "hooks", "door.py")) for word in words)
+    door = any(word.endswith(_ENTRIES) for word in words)
     verb = any(os.path.basename(a) == "doflow" and b == "hook" for a, b in itertools.pairwise(words))
     if not (door or verb) or "--machine" not in words[:-1]:
         return ""

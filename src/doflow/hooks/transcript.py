@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from doflow.hooks import events, rules
-from doflow.light import dataclass
+from doflow.hooks import events, state_machine as rules
+from doflow.util.records import dataclass
 
 if TYPE_CHECKING:
-    from doflow.hooks.rules import Machine
+    from doflow.hooks.state_machine import Machine
 
 KINDS = ("assistant", "user", "task_started", "task_notification", "collab_tool_call")
 

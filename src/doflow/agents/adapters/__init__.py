@@ -1,0 +1,1 @@
+"""One agent program per module."""

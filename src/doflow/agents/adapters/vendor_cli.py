@@ -1,0 +1,246 @@
+"""What the CLIs of the vendors share: how a call is put together, and what their own records say about its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from doflow.agents import contract
+from doflow.agents.adapters import reset_times as resets
+from doflow.flow.model import Ask, Outcome, Profile, Status, Usage
+from doflow.util.errors import UsageError
+from doflow.util.process import environment, runner as process
+from doflow.util.process.command import Command, Result
+from doflow.util.records import dataclass, replace
+
+_LIMITS = (
+    *("usage limit", "rate limit", "rate_limit", "hit your limit", "quota", "too many requests"),
+    "resource_exhausted",
+)
+_LOGIN = (
+    *("/login", "not logged in", "invalid api key", "api key not valid", "authentication", "unauthorized"),
+    *("unauthenticated", "missing environment variable"),
+)
+_PASSING = (
+    *("overloaded", "network", "connection", "connect to", "econn", "enotfound", "etimedout", "fetch failed", "socket"),
+    *("timed out", "timeout", "disconnected", "unavailable", "internal server error", "bad gateway"),
+)
+_TOLD = 3
+_BUSY = (408, 500, 502, 503, 504, 529)
+_MISUSE = ("unknown option", "unknown argument", "unexpected argument", "unrecognized", "invalid value")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A vendor's CLI: its name, how it is installed and logged in, what it may know, which flags are doflow's.
+
+    `tried` is the version that the tests run; `asks` are calls for its help and the flags that must stand there; `signs` are
+    variables and files that speak for a login, `status` the words that ask it; `counts` is what it reports of a whole session
+    instead of one call: `usd` or `tokens`.
+    """
+
+    name: str
+    title: str
+    package: str
+    tried: str
+    login: str
+    names: tuple[str, ...]
+    settings: tuple[tuple[str, str], ...]
+    managed: tuple[str, ...]
+    asks: tuple[tuple[str, str], ...]
+    signs: tuple[str, ...]
+    status: tuple[str, ...] = ()
+    counts: str = ""
+
+    @property
+    def install(self) -> str:
+        return f"npm install -g {self.package}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the records of a call say. `success` is the CLI's own record of it; `status` the HTTP status of an error.
+
+    `refused`: tools that the CLI or its rules said no to, which no success outweighs; `denied`: what was only a warning, such
+    as the words of our hooks.
+    """
+
+    success: bool = False
+    text: str = ""
+    session: str = ""
+    model: str = ""
+    usage: Usage | None = None
+    refused: tuple[str, ...] = ()
+    error: str = ""
+    status: int = 0
+    resets: str = ""
+    note: str = ""
+    denied: tuple[str, ...] = ()
+
+
+def shell(ask: Ask) -> bool:
+    """Whether the agent may run programs: where code is written, and where a failed check is to be mended."""
+    return not ask.read_only and (bool(ask.phase) or ask.role == "repair")
+
+
+def command(
+    program: Program,
+    ask: Ask,
+    environ: Mapping[str, str],
+    words: tuple[str, ...],
+    last: tuple[str, ...] = (),
+    more: Mapping[str, str] | None = None,
+) -> Command:
+    """The call: doflow's `words`, then the profile's `args`, then the `last` ones. `more` are settings of this call."""
+    refuse_managed(program, ask.profile)
+    extra = dict(program.settings) | dict(more or {}) | contract.variables(ask)
+    env = environment.for_agent(environ, program.names, ask.profile.env, extra, root=ask.root)
+    argv = (ask.profile.executable or program.name, *words, *ask.profile.args, *last)
+    return Command(argv, ask.prompt.encode("utf-8", "surrogateescape"), env, ask.root)
+
+
+def outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
+    found = _outcome(program, ask, result, answer)
+    gone = found.status is Status.FAILED and _gone(ask, result, answer)
+    spent = answer.usage if program.counts else None
+    usage = _since(program.counts, ask.spent, answer.usage) if ask.resume and spent and ask.spent else answer.usage
+    session = "" if gone else answer.session or ask.resume
+    denied = tuple(dict.fromkeys(_short(reason) for reason in answer.denied))[-_TOLD:]
+    model = answer.model or ask.model
+    return replace(found, session=session, model=model, usage=usage, spent=spent, gone=gone, denied=denied)
+
+
+def _gone(ask: Ask, result: Result, answer: Answer) -> bool:
+    """It was to go on in a session and ended before it did anything, and not because of the model's server."""
+    if not ask.resume or result.code in (126, 127) or answer.status:
+        return False
+    used = answer.usage is not None and answer.usage.tokens_in + answer.usage.tokens_out > 0
+    return not used and not _any(_PASSING, answer.error.casefold())
+
+
+def _since(counts: str, before: Usage | None, now: Usage | None) -> Usage | None:
+    """What this call used of what its session used; a count that fell was of this call alone."""
+    if before is None or now is None:
+        return now
+    if counts == "usd":
+        fell = now.usd is None or before.usd is None or now.usd < before.usd
+        return now if fell else replace(now, usd=(now.usd or 0.0) - (before.usd or 0.0) or None)
+    if now.tokens_in < before.tokens_in or now.tokens_out < before.tokens_out:
+        return now
+    cached = max(0, now.tokens_cached - before.tokens_cached)
+    return Usage(now.tokens_in - before.tokens_in, now.tokens_out - before.tokens_out, cached, now.usd)
+
+
+def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
+    reason = process.explain(result, (ask.profile.executable or program.name,))
+    if result.stopped == "cancelled":
+        return Outcome(Status.CANCELLED, reason)
+    if result.stopped and (complaint := _waiting(result, answer)):
+        when = resets.said(complaint)
+        said = f"{program.name} waited for a limit to end and was stopped{contract.disbelieved(when)}"
+        reason = f"{ask.profile.name} is rate limited ({said})"
+        return Outcome(Status.RATE_LIMITED, reason, resume_at=contract.resume_at(when))
+    if result.stopped:
+        hint = f"a longer limit: `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
+        said = last(result.err)
+        reason += f"; its last complaint: {said}" if _any(_PASSING, said.casefold()) else ""
+        return Outcome(Status.TIMEOUT, reason, hint, transient=True)
+    if answer.error:
+        return _error(program, ask, result, answer)
+    if answer.refused:
+        return _refused(program, ask, answer)
+    if answer.success and result.code == 0:
+        return Outcome(Status.DONE, text=answer.text)
+    return _unproven(program, ask, result, answer, reason)
+
+
+def _waiting(result: Result, answer: Answer) -> str:
+    """The last of its complaints, if they are about a limit: it tried again and again by itself; '' = they are not."""
+    said = f"{process.tail(result.err, 1500)}\n{answer.note}"
+    return said if limited(said) else ""
+
+
+def limited(said: str) -> bool:
+    """Whether complaints are about a limit."""
+    low = said.casefold()
+    return "status 429" in low or "status: 429" in low or _any(_LIMITS, low)
+
+
+def _error(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
+    """An error that the CLI itself recorded: by its status, else by its words."""
+    if ask.budget is not None and "max_budget" in answer.error:
+        return Outcome(Status.PAUSED, f"{program.name} stopped at its budget: {_short(answer.error)}", text=answer.text)
+    said, low = f"{program.name}: {_short(answer.error)}", answer.error.casefold()
+    if answer.status == 429 or (not answer.status and (answer.resets or _any(_LIMITS, low))):
+        when = answer.resets or resets.said(answer.error)
+        reason = f"{ask.profile.name} is rate limited{contract.disbelieved(when)} ({said})"
+        return Outcome(Status.RATE_LIMITED, reason, resume_at=contract.resume_at(when), text=answer.text)
+    if answer.status in (401, 403) or (not answer.status and _any(_LOGIN, low)):
+        hint = f"log in ({program.login}), or name the variable with the key in `agents.{ask.profile.name}.env`"
+        return Outcome(Status.AUTH, said, hint, answer.text)
+    passing = answer.status in _BUSY or (not answer.status and _any(_PASSING, low))
+    return Outcome(Status.FAILED, said, f"the log is {result.out}", answer.text, transient=passing)
+
+
+def _refused(program: Program, ask: Ask, answer: Answer) -> Outcome:
+    what = ", ".join(dict.fromkeys(process.clean(name)[:200] for name in answer.refused))
+    allowed = "read" if ask.read_only else "read, write and run programs" if shell(ask) else "read and write"
+    hint = (
+        f"in step {ask.step} {program.name} may {allowed} inside the project: tell it so in the prompt, "
+        f"or give it more with `agents.{ask.profile.name}.args`"
+    )
+    return Outcome(Status.REFUSED, f"{program.name} was refused: {what}", hint, answer.text)
+
+
+def _unproven(program: Program, ask: Ask, result: Result, answer: Answer, reason: str) -> Outcome:
+    """It ended without an error of its own, and without a success that counts."""
+    said = last(result.err)
+    if result.code in (126, 127):
+        hint = f"install it ({program.install}), or say where it is: `agents.{ask.profile.name}.executable`"
+        return Outcome(Status.FAILED, reason, hint, answer.text)
+    if result.code == 0:
+        reason = f"{program.name} ended without its record of success"
+    reason += f" ({_short(answer.note)})" if answer.note else ""
+    reason += f": {said}" if said else ""
+    misuse = _any(_MISUSE, process.tail(result.err, 4000).casefold())
+    hint = f"the logs are {result.out} and {result.err}"
+    return Outcome(Status.FAILED, reason, hint, answer.text, transient=not misuse)
+
+
+def last(err: str) -> str:
+    """The last line of a program's complaints."""
+    return process.tail(err, 1000).strip().rpartition("\n")[2].strip()[:300]
+
+
+def refuse_managed(program: Program, profile: Profile) -> None:
+    """Flags that doflow sets for each step are refused in a profile, in words."""
+    for word in profile.args:
+        flag = next((flag for flag in program.managed if _is(word, flag)), "")
+        if flag:
+            raise UsageError(
+                f"agents.{profile.name}.args: {word!r}: doflow itself sets {flag} of {program.name}, for each step anew",
+                _instead(profile.name, flag),
+            )
+
+
+def _is(word: str, flag: str) -> bool:
+    """`--flag`, `--flag=value`, `-fvalue`; `-` alone."""
+    if flag == "-":
+        return word == flag
+    if flag.startswith("--") or not flag.startswith("-"):
+        return word == flag or word.startswith(f"{flag}=")
+    return word.startswith(flag) and not word.startswith("--")
+
+
+def _instead(profile: str, flag: str) -> str:
+    if flag in ("-m", "--model"):
+        return f"take it out of `args` and write `model:` below `agents.{profile}` in doflow.yaml, or in the step"
+    return f"take it out of `agents.{profile}.args` in doflow.yaml (or call the program yourself, with `use: command`)"
+
+
+def _any(words: tuple[str, ...], text: str) -> bool:
+    return any(word in text for word in words)
+
+
+def _short(text: Any) -> str:
+    return process.clean(" ".join(str(text).split()))[:400]

@@ -1,0 +1,169 @@
+"""Asking the programs of the agents: are they there, which version, do they know our flags, is somebody logged in?
+
+Nothing here calls a model but `call`, which makes the smallest real call there is, in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from doflow.agents import registry
+from doflow.agents.adapters.vendor_cli import Program
+from doflow.flow.model import Ask, Outcome, Profile, Status
+from doflow.util.process import environment, runner as process
+from doflow.util.process.command import Command, Result, Timeout
+from doflow.util.records import dataclass, replace
+
+QUESTION = "Answer with the one word: ready. Use no tool.\n"
+PATIENCE = Timeout(0, 60)
+_UNSEEN = "not to be seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of one agent. `missing` are flags that its help does not name; `problem` '' = it can be used."""
+
+    profile: str
+    use: str
+    program: str
+    path: str = ""
+    version: str = ""
+    tried: str = ""
+    missing: tuple[str, ...] = ()
+    login: str = ""
+    answered: str = ""
+    problem: str = ""
+    hint: str = ""
+
+
+def look(profile: Profile, environ: Mapping[str, str], root: str) -> Found:
+    """Without a call of a model: by its version, its help and what it says of a login."""
+    program = program_of(profile.use)
+    name = profile.executable or (program.name if program else _own(profile))
+    found = Found(profile.name, profile.use, name, tried=program.tried if program else "")
+    if profile.use == "rehearsal":
+        return replace(found, program="inside doflow", login="none needed")
+    names = program.names if program else ()
+    env = environment.for_agent(environ, names, profile.env, dict(program.settings) if program else {}, root=root)
+    path = _path(name, env, root)
+    if not path:
+        return replace(found, problem=f"{name} is not installed", hint=_install(profile, program))
+    if program is None:
+        return replace(found, path=path)
+    with tempfile.TemporaryDirectory(prefix="doflow-probe-") as folder:
+        return _asked(replace(found, path=path), program, Command((path,), b"", env, folder), folder)
+
+
+def call(found: Found, profile: Profile, environ: Mapping[str, str]) -> Found:
+    """The smallest real call: whoever answers is installed, logged in, and knows the model."""
+    if found.problem or program_of(profile.use) is None:
+        return found
+    with tempfile.TemporaryDirectory(prefix="doflow-probe-") as folder:
+        named = replace(profile, executable=found.path)
+        ask = Ask("probe", QUESTION, named, folder, "probe", "probe", profile.model)
+        agent = registry.find(profile.use)
+        out, err = os.path.join(folder, "out.log"), os.path.join(folder, "err.log")
+        command = agent.call(ask, environ)
+        result = process.run(command, out, err, Timeout(0, 120))
+        outcome = agent.outcome(ask, result, lambda: Path(out).read_text("utf-8", "replace"))
+    return _called(found, outcome, result, command)
+
+
+def program_of(use: str) -> Program | None:
+    """The vendor's CLI behind an agent; None = it is none of those."""
+    return getattr(registry.find(use), "PROGRAM", None) if use in registry.CLIS else None
+
+
+def _called(found: Found, outcome: Outcome, result: Result, command: Command) -> Found:
+    if outcome.ok:
+        used = outcome.usage
+        tokens = f", {used.tokens_in + used.tokens_out} tokens" if used else ""
+        return replace(found, answered=f"in {result.elapsed:.1f}s{tokens}", login="yes, it answered")
+    if outcome.status is Status.RATE_LIMITED:
+        hint = f"try again at {outcome.resume_at}"
+        reason = outcome.reason.removeprefix(f"{found.profile} ")
+        return replace(found, login="yes", answered="rate limited", problem=reason, hint=hint)
+    if outcome.status is Status.AUTH:
+        login = f"{found.login}: refused" if found.login.startswith("by ") else "no"
+        return replace(found, login=login, answered="no", problem=outcome.reason, hint=outcome.hint)
+    import shlex
+
+    hint = f"try it by hand: echo 'Say: ready' | {shlex.join(command.argv)}"
+    return replace(found, answered="no", problem=outcome.reason, hint=hint)
+
+
+def _asked(found: Found, program: Program, bare: Command, folder: str) -> Found:
+    """Its version, its help, its login: each from a call of its own."""
+    result, said = _run(bare, ("--version",), folder)
+    if result.code != 0 or result.stopped:
+        why = process.explain(result, bare.argv)
+        hint = f"try it by hand: {found.path} --version   or install it again: {program.install}"
+        return replace(found, problem=f"it does not even say its version: {why}", hint=hint)
+    found = replace(found, version=_version(said))
+    missing = tuple(flag for words, flags in program.asks for flag in _missing(bare, words, flags, folder))
+    if missing:
+        hint = f"the version that was tried: {program.install}@{program.tried}"
+        problem = f"its help does not name {', '.join(missing)}, which doflow relies on"
+        return replace(found, missing=missing, problem=problem, hint=hint)
+    login = _login(program, bare, folder)
+    return replace(found, login=login, hint=program.login if login == _UNSEEN else "")
+
+
+def _missing(bare: Command, words: str, flags: str, folder: str) -> list[str]:
+    import re
+
+    _, said = _run(bare, tuple(words.split()), folder)
+    return [flag for flag in flags.split() if not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", said)]
+
+
+def _login(program: Program, bare: Command, folder: str) -> str:
+    """By a variable or a file that speaks for one; else the program is asked, if it can be."""
+    for sign in program.signs:
+        if sign.startswith("~"):
+            if os.path.exists(os.path.join(bare.env.get("HOME", ""), sign[2:])):
+                return f"by {sign}"
+        elif found := [name for name, value in bare.env.items() if value and _is(name, sign)]:
+            return f"by {found[0]}"
+    if not program.status:
+        return _UNSEEN
+    result, said = _run(bare, program.status, folder)
+    return "yes" if result.code == 0 and not result.stopped and "0 credentials" not in said else _UNSEEN
+
+
+def _is(name: str, sign: str) -> bool:
+    return name.startswith(sign[:-1]) if sign.endswith("*") else name == sign
+
+
+def _run(bare: Command, words: tuple[str, ...], folder: str) -> tuple[Result, str]:
+    out = os.path.join(folder, "-".join(words).replace("/", "") + ".log")
+    result = process.run(replace(bare, argv=(*bare.argv, *words)), out, out, PATIENCE)
+    return result, process.tail(out, 200_000)
+
+
+def _version(said: str) -> str:
+    import re
+
+    found = re.search(r"\d+\.\d+[\w.+-]*", said)
+    return found.group() if found else "?"
+
+
+def _path(name: str, env: Mapping[str, str], root: str) -> str:
+    if "/" in name:
+        full = os.path.join(root, name)
+        return full if os.access(full, os.X_OK) and os.path.isfile(full) else ""
+    return shutil.which(name, path=env.get("PATH", os.defpath)) or ""
+
+
+def _own(profile: Profile) -> str:
+    return profile.argv[0] if profile.argv else "?"
+
+
+def _install(profile: Profile, program: Program | None) -> str:
+    if program is None:
+        return f"check `agents.{profile.name}.argv` in doflow.yaml"
+    where = f"   or say where it is: `agents.{profile.name}.executable` in doflow.yaml"
+    return program.install + (where if profile.name != "-" else "")

@@ -1,0 +1,166 @@
+"""Prompt text: what an agent reads, made of the flow's words, the inputs and the contract. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from doflow.flow import findings
+from doflow.flow.findings import Finding
+from doflow.flow.model import Step
+from doflow.flow.substitution import substitute
+from doflow.util.records import dataclass
+
+#: an input above this is named and passed as a path; nothing is ever cut silently
+INPUT_LIMIT = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file given as context: where it is, and its words (None = too large, or not text: read it yourself)."""
+
+    path: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """All that goes into one prompt besides the flow's own words."""
+
+    run: str
+    run_dir: str
+    makes: tuple[str, ...] = ()
+    writes: tuple[str, ...] | None = ()
+    inputs: tuple[Input, ...] = ()
+    phase: str = ""
+    old: tuple[Input, ...] = ()
+    changes: str = ""
+    note: str = ""
+    trouble: str = ""
+
+
+def prompt(step: Step, brief: Brief, params: dict[str, str]) -> str:
+    """The whole prompt. Sections come in the order in which an agent needs them."""
+    words = substitute(step.prompt.text, params).strip() if step.prompt else ""
+    parts = [words, _place(step, brief), _contract(step, brief), *_revision(brief)]
+    if brief.phase:
+        parts.append(f"## The phase to do now\n\nDo this phase only, and all of it.\n\n{brief.phase.strip()}")
+    if brief.note:
+        parts.append(f"## A person rejected the last result\n\n{brief.note.strip()}")
+    parts += [_input(given) for given in brief.inputs]
+    if brief.trouble:
+        parts.append(_trouble(brief))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def again(step: Step, brief: Brief) -> str:
+    """What an agent reads that goes on in its session: it knows its task and its inputs."""
+    return f"{_trouble(brief)}\n\n{_contract(step, brief)}\n"
+
+
+def review(
+    persona: str, voice: str, own: str, run_dir: str, round_: int, inputs: Sequence[Input], code: str,
+    known: Sequence[Finding],
+) -> str:  # fmt: skip
+    """What a reviewer reads. In later rounds it sees what changed and what was open, not everything again."""
+    parts = [
+        f"You review as **{persona}**. {voice.strip()}".strip(),
+        own.strip(),
+        f"Read only: change no file, run nothing that writes. The run's folder is `{run_dir}/`.",
+    ]
+    if round_ > 1:
+        parts.append(
+            f"## Round {round_}\n\nThese findings were open. Say again those that still hold, with their id; name a new "
+            f"one only if it blocks (C or H).\n\n{findings.lines(found for found in known if found.status == 'open')}"
+        )
+    parts += [_input(given) for given in inputs]
+    if code:
+        shown = code if len(code) <= INPUT_LIMIT else None
+        parts.append(
+            _input(Input("what changed", shown)) if shown else "## The code\n\nToo large to be shown: read it with git."
+        )
+    parts.append(_ANSWER)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+_ANSWER = """## How to answer
+
+One line per issue, nothing else on it: how bad (C critical, H high, M medium, L low), what, where.
+
+    ISSUE: H | The token never expires | plan.md#Tokens
+    ISSUE: L | A typo in the title | plan.md:3
+
+Then, as your very last line, exactly one of:
+
+    VERDICT: GO
+    VERDICT: CONDITIONAL
+    VERDICT: NO-GO"""
+
+
+def fix(step: str, run_dir: str, listed: str, mine: Sequence[str], code: bool) -> str:
+    """What the fixer reads."""
+    names = ", ".join(f"`{path}`" for path in mine)
+    also = f", and {names}" if names else f"; of `{run_dir}/` none"
+    allowed = f"Change the project's files as needed{also}." if code else f"Change only {names}."
+    return (
+        f"Mend what the review `{step}` of the run in `{run_dir}/` found. {allowed} Work through every finding; keep all that "
+        f"is not concerned. Where you disagree, say why beside the place. Do not commit, push, merge or start `doit`, "
+        f"`doflow`, `prd`, `run-prd.sh` or `tsk`.\n\n## Findings\n\n{listed}\n"
+    )
+
+
+def _place(step: Step, brief: Brief) -> str:
+    return (
+        f"## Where you are\n\n"
+        f"Step `{step.id}` of run `{brief.run}`, whose folder is `{brief.run_dir}/`. You work in the project's root. "
+        f"Nobody can answer questions. Do not commit, push, merge, switch branches or start `doit`, `doflow`, `prd`, "
+        f"`run-prd.sh` or `tsk`: that is done for you afterwards."
+    )
+
+
+def _contract(step: Step, brief: Brief) -> str:
+    lines = []
+    if step.from_text:
+        lines.append(f"Answer with the full text of `{brief.makes[0]}` and nothing else; do not write the file.")
+    elif brief.makes:
+        lines.append("Write " + ", ".join(f"`{path}`" for path in brief.makes) + ".")
+    if brief.writes is None:
+        lines.append("You may change any file of the project that is not protected.")
+    else:
+        allowed = ", ".join(f"`{glob}`" for glob in brief.writes)
+        lines.append(f"You may also change {allowed}." if allowed else "Change no other file.")
+    if step.check.headings:
+        lines.append("It must have the headings " + ", ".join(f"`{name}`" for name in step.check.headings) + ".")
+    if step.check.ends:
+        lines.append("Its last line must be " + " or ".join(f"`{line}`" for line in step.check.ends) + ".")
+    if step.check.tasks:
+        lines.append("Phases are `## Phase N: title`, tasks are `- [ ] [T001] text`.")
+    if step.routes:
+        lines.append("End with exactly one of these lines: " + ", ".join(f"`{r.when}`" for r in step.routes) + ".")
+    return "## What must be there when you are done\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _trouble(brief: Brief) -> str:
+    return f"## The last attempt did not pass\n\nMend exactly this:\n\n{_fence(brief.trouble)}"
+
+
+def _revision(brief: Brief) -> Sequence[str]:
+    if not brief.old:
+        return ()
+    names = ", ".join(f"`{given.path}`" for given in brief.old)
+    text = f"## Revise, do not rewrite\n\n{names} exists. Keep what still holds; change what its inputs now ask for."
+    if brief.changes:
+        text += f"\n\nWhat changed in the inputs:\n\n{_fence(brief.changes, 'diff')}"
+    return (text, *(_input(given).replace("## Input:", "## As it is now:", 1) for given in brief.old))
+
+
+def _input(given: Input) -> str:
+    if given.text is None:
+        return f"## Input: {given.path}\n\nToo large to be shown here. Read the file `{given.path}` yourself, whole."
+    return f"## Input: {given.path}\n\n{_fence(given.text)}"
+
+
+def _fence(text: str, kind: str = "") -> str:
+    mark = "```"
+    while mark in text:
+        mark += "`"
+    return f"{mark}{kind}\n{text.rstrip()}\n{mark}"

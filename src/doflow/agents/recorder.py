@@ -1,0 +1,147 @@
+"""Recording a call of an agent (`--record`): what it was told, what it said, what it changed, what it used.
+
+Each call has a folder under `.doflow/runs/<run>/sessions/`. Secrets are taken out on the way in. The agent `replay` plays them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from doflow.flow.model import Ask, Outcome
+from doflow.guard.fence.scope import Scope
+from doflow.runs.context import STATE, World
+from doflow.runs.job import Job
+from doflow.util import atomic_files as files
+from doflow.util.process.command import Result
+from doflow.util.redaction import Redactor
+
+LARGEST = 8_000_000
+_PASSED = (".git", STATE)
+
+Look = dict[str, tuple[int, int, int, int]]
+
+
+class Recording:
+    """One call, from before it begins to its end."""
+
+    def __init__(self, ask: Ask, job: Job, world: World) -> None:
+        self._ask, self._job, self._world = ask, job, world
+        self._redactor = Redactor(world.environ)
+        self._before = _look(world.root)
+
+    def end(self, result: Result, outcome: Outcome) -> None:
+        scope = Scope(self._job, self._world)
+        changed = [path for path in _changed(self._before, _look(self._world.root)) if scope.allows(path)]
+        kept = [self._change(path) for path in changed]
+        with self._world.guard:
+            folder = self._folder()
+        self._put(folder / "prompt.md", self._ask.prompt)
+        self._put(folder / "answer.md", outcome.text)
+        self._put(folder / "diff.patch", "".join(self._diff(path) for path in changed))
+        files.write(str(folder / "changes.json"), json.dumps(kept, indent=1).encode(), sync=False)
+        self._copy(result.out, folder / "stream.log")
+        self._copy(result.err, folder / "stderr.log")
+        about = json.dumps(self._about(result, outcome), indent=1)
+        files.write(str(folder / "call.json"), self._redactor.text(about).encode(), sync=False)  # last: now it counts
+
+    def _folder(self) -> Path:
+        ask = self._ask
+        base = self._world.state_dir / "sessions"
+        base.mkdir(parents=True, exist_ok=True)
+        words = [ask.step, ask.phase, ask.role if ask.role != "step" else "", ask.persona]
+        name = ".".join(word.replace("/", ".").replace(":", ".") for word in words if word)
+        folder = base / f"{len(os.listdir(base)) + 1:03d}-{name}"
+        folder.mkdir()
+        return folder
+
+    def _about(self, result: Result, outcome: Outcome) -> dict[str, Any]:
+        ask, usage = self._ask, outcome.usage
+        used = {name: getattr(usage, name) for name in usage.__slots__} if usage else None
+        return {
+            "format": 1, "run": ask.run, "run_dir": self._world.run.dir, "root": ask.root, "flow": self._world.flow.name,
+            "step": ask.step, "phase": ask.phase, "role": ask.role, "persona": ask.persona, "round": ask.round,
+            "attempt": ask.attempt, "agent": ask.profile.name, "use": ask.profile.use, "model": outcome.model or ask.model,
+            "status": outcome.status.value, "reason": outcome.reason, "hint": outcome.hint, "transient": outcome.transient,
+            "resume_at": outcome.resume_at, "code": result.code, "stopped": result.stopped,
+            "seconds": round(result.elapsed, 3), "usage": used,
+        }  # fmt: skip
+
+    def _change(self, path: str) -> dict[str, Any]:
+        """A file as it was left; what is too large is named, and cannot be played."""
+        full = os.path.join(self._world.root, path)
+        try:
+            found = os.lstat(full)
+        except OSError:
+            return {"path": path, "kind": "deleted"}
+        if stat.S_ISLNK(found.st_mode):
+            return {"path": path, "kind": "link", "target": os.readlink(full)}
+        if found.st_size > LARGEST:
+            return {"path": path, "kind": "too large"}
+        data = Path(full).read_bytes()
+        mode = stat.S_IMODE(found.st_mode)
+        try:
+            return {"path": path, "kind": "file", "mode": mode, "text": self._redactor.text(data.decode())}
+        except UnicodeDecodeError:
+            return {"path": path, "kind": "file", "mode": mode, "base64": base64.b64encode(data).decode()}
+
+    def _diff(self, path: str) -> str:
+        """Against the last commit, for reading."""
+        import difflib
+
+        from doflow.git import history
+
+        old = history.show(self._world.git, "HEAD", f"{self._world.prefix}{path}") if self._world.head.commit else None
+        full = self._world.root / path
+        new = full.read_bytes() if full.is_file() and not full.is_symlink() else None
+        if b"\0" in (old or b"") + (new or b""):
+            return f"Binary files a/{path} and b/{path} differ\n"
+        sides = [(data or b"").decode("utf-8", "replace").splitlines(keepends=True) for data in (old, new)]
+        names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+            for line in difflib.unified_diff(sides[0], sides[1], names[0], names[1])
+        )
+
+    def _put(self, path: Path, text: str) -> None:
+        files.write(str(path), self._redactor.text(text).encode("utf-8", "surrogateescape"), sync=False)
+
+    def _copy(self, source: str, target: Path) -> None:
+        try:
+            with (
+                open(source, encoding="utf-8", errors="surrogateescape", newline="\n") as lines,
+                open(target, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as kept,
+            ):
+                kept.writelines(self._redactor.lines(lines))
+        except OSError:
+            target.touch()
+
+
+def _look(root: Path) -> Look:
+    """Every file below the root by its signature; nothing is read."""
+    return dict(_walk(str(root), ""))
+
+
+def _walk(folder: str, prefix: str) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        path = f"{prefix}{entry.name}"
+        if path in _PASSED or entry.name == "__pycache__":
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(entry.path, f"{path}/")
+        else:
+            found = entry.stat(follow_symlinks=False)
+            yield path, (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+def _changed(before: Look, after: Look) -> list[str]:
+    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))

@@ -1,0 +1,1 @@
+"""Verbs for a project and its settings."""

@@ -1,0 +1,1 @@
+"""Verbs that run flows and show runs."""

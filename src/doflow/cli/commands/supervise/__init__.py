@@ -1,0 +1,1 @@
+"""Verbs for pipelines, guardians and hooks."""

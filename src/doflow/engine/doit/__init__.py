@@ -1,0 +1,1 @@
+"""The bridge to doit: command, tasks, actions, backend."""

@@ -1,0 +1,1 @@
+"""One job: attempt, contract, outcome, commit."""

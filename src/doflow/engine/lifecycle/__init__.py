@@ -1,0 +1,1 @@
+"""A run from start to finish, and recovery after a crash."""

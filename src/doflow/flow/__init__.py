@@ -1,0 +1,1 @@
+"""Flows: the model, the plan, expansion, task lists and diagrams."""

@@ -1,0 +1,209 @@
+"""Changing a DOT text in place: one value, one node, one edge. All else, comments and layout too, stays as it is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from doflow.flow.dot import parser as reading
+from doflow.flow.dot.model import Attribute, Edge, Node, Pipeline, Statement
+from doflow.flow.dot.scanner import quoted
+from doflow.util.errors import UsageError
+from doflow.util.records import regex
+
+_BARE = regex(r"[A-Za-z_][A-Za-z0-9_]*|-?(?:\.\d+|\d+(?:\.\d*)?)")
+_KEYWORDS = frozenset({"node", "edge", "graph", "digraph", "subgraph", "strict"})
+
+
+def written(name: str) -> str:
+    """A name as DOT writes it: bare where that is allowed, else in quotes."""
+    return name if _BARE.fullmatch(name) and name.lower() not in _KEYWORDS else quoted(name)
+
+
+def set_(pipeline: Pipeline, name: str, values: Mapping[str, str]) -> Pipeline:
+    """The pipeline with these attributes of a node; one that stands there already is changed where it stands."""
+    for key, value in values.items():
+        node = the(pipeline, name)
+        if node.own and any(one.name == key for one in node.own):
+            pipeline = _change(pipeline, [one for one in node.own if one.name == key][-1], value)
+        else:
+            pipeline = _append(pipeline, node, key, value)
+    return pipeline
+
+
+def set_graph(pipeline: Pipeline, key: str, value: str) -> Pipeline:
+    """The pipeline with this graph attribute."""
+    own = [one for one in pipeline.own if one.name == key]
+    if own:
+        return _change(pipeline, own[-1], value)
+    return _insert(pipeline, pipeline.begin, f"\n    {written(key)}={quoted(value)};")
+
+
+def unset(pipeline: Pipeline, name: str, keys: Iterable[str]) -> Pipeline:
+    """The pipeline without these attributes of a node; a default of the file may then hold again."""
+    for key in keys:
+        while own := [one for one in the(pipeline, name).own if one.name == key]:
+            start, end = _with_separator(pipeline.text, own[-1])
+            pipeline = _spliced(pipeline, start, end, "")
+    return pipeline
+
+
+def add(pipeline: Pipeline, name: str, values: Mapping[str, str]) -> Pipeline:
+    """The pipeline with one more node, written before the first edge's line, else at the end."""
+    if any(node.id == name and node.statements for node in pipeline.nodes):
+        hint = f"change it with: doflow dot node modify {pipeline.path} {name} --set key=value"
+        raise UsageError(f"{pipeline.path}: there is a node {name} already", hint)
+    listed = "".join(f"        {written(key)}={quoted(value)}\n" for key, value in values.items())
+    words = f"    {written(name)} [\n{listed}    ];\n" if listed else f"    {written(name)};\n"
+    return _line(pipeline, _room(pipeline), words)
+
+
+def add_edge(pipeline: Pipeline, start: str, to: str, values: Mapping[str, str]) -> Pipeline:
+    """The pipeline with one more edge, written at the end."""
+    the(pipeline, start), the(pipeline, to)
+    if any((edge.start, edge.to) == (start, to) for edge in pipeline.edges):
+        raise UsageError(f"{pipeline.path}: there is an edge {start} -> {to} already")
+    listed = ", ".join(f"{written(key)}={quoted(value)}" for key, value in values.items())
+    words = f"    {written(start)} -> {written(to)}{f' [{listed}]' if listed else ''};\n"
+    return _line(pipeline, pipeline.end, words)
+
+
+def remove(pipeline: Pipeline, name: str) -> Pipeline:
+    """The pipeline without a node and without the edges that touch it; a chain keeps its other links."""
+    while (node := pipeline.node(name)) is not None:
+        touching = [edge for edge in pipeline.edges if name in (edge.start, edge.to)]
+        if touching:
+            pipeline = _without(pipeline, touching[0].statement, lambda edge: name not in (edge.start, edge.to))
+        elif node.statements:
+            pipeline = _cut(pipeline, node.statements[-1])
+        else:
+            raise UsageError(f"{pipeline.path}: {name} cannot be taken out", "take it out by hand")
+    return pipeline
+
+
+def remove_edge(pipeline: Pipeline, start: str, to: str) -> Pipeline:
+    """The pipeline without an edge."""
+    found = next((edge for edge in pipeline.edges if (edge.start, edge.to) == (start, to)), None)
+    if found is None:
+        raise UsageError(f"{pipeline.path}: there is no edge {start} -> {to}")
+    return _without(pipeline, found.statement, lambda edge: (edge.start, edge.to) != (start, to))
+
+
+def the(pipeline: Pipeline, name: str) -> Node:
+    """The node of this name, or words that say which there are."""
+    node = pipeline.node(name)
+    if node is None:
+        known = ", ".join(node.id for node in pipeline.nodes) or "none"
+        raise UsageError(f"{pipeline.path}: there is no node {name}", f"nodes: {known}")
+    return node
+
+
+def _change(pipeline: Pipeline, one: Attribute, value: str) -> Pipeline:
+    if one.at == one.end:  # a bare name, which stands for true
+        return _insert(pipeline, one.end, f"={quoted(value)}")
+    old = pipeline.text[one.at : one.end]
+    bare = old[:1] not in '"<' and _BARE.fullmatch(value) and value.lower() not in _KEYWORDS
+    html = value.startswith("<") and value.endswith(">") and old[:1] == "<"
+    return _spliced(pipeline, one.at, one.end, value if bare or html else quoted(value))
+
+
+def _append(pipeline: Pipeline, node: Node, key: str, value: str) -> Pipeline:
+    """One more attribute in the node's own list, laid out as the others are."""
+    text, words = pipeline.text, f"{written(key)}={quoted(value)}"
+    listed = next((one for one in node.statements if one.lists), None)
+    if listed is None:
+        if node.statements:
+            return _insert(pipeline, node.statements[0].end, f" [{words}]")
+        return _line(pipeline, _room(pipeline), f"    {written(node.id)} [{words}];\n")
+    start, end = listed.lists[-1]
+    inside = [one for one in listed.attributes if start < one.start < end]
+    if not inside:
+        return _insert(pipeline, end - 1, words)
+    last = inside[-1]
+    comma = "," if "," in text[last.end : end] or (len(inside) > 1 and "," in text[inside[-2].end : last.start]) else ""
+    if "\n" not in text[start : last.start]:
+        return _insert(pipeline, last.end, f"{comma or ','} {words}")
+    indent = text[_line_start(text, last.start) : last.start]
+    ending = "\r\n" if "\r\n" in text[start:end] else "\n"
+    return _insert(pipeline, last.end, f"{comma}{ending}{indent if not indent.strip() else '    '}{words}")
+
+
+def _without(pipeline: Pipeline, statement: Statement, keep: Callable[[Edge], bool]) -> Pipeline:
+    """A statement of edges, of which some stay: those are then written one by one."""
+    edges = [edge for edge in pipeline.edges if edge.statement == statement]
+    stay = [edge for edge in edges if keep(edge)]
+    for node in pipeline.nodes:
+        if any(one.lists and statement.start <= one.start < statement.end for one in node.statements):
+            message = f"{pipeline.path}:{statement.line}: {node.id} is described inside a statement of edges"
+            raise UsageError(message, "give it a line of its own, then try again")
+    if not stay:
+        return _cut(pipeline, statement)
+    text = pipeline.text
+    lists = " ".join(text[start:end] for start, end in statement.lists)
+    indent = text[_line_start(text, statement.start) : statement.start]
+    joint = f";\n{indent if not indent.strip() else '    '}"
+    return _spliced(pipeline, statement.start, statement.end, joint.join(_link(edge, lists) for edge in stay))
+
+
+def _link(edge: Edge, lists: str) -> str:
+    return f"{written(edge.start)} -> {written(edge.to)}{f' {lists}' if lists else ''}"
+
+
+def _cut(pipeline: Pipeline, statement: Statement) -> Pipeline:
+    """Without a statement; its line goes too if nothing else stands on it."""
+    text, start, end = pipeline.text, statement.start, statement.end
+    while end < len(text) and text[end] in " \t;":
+        end += 1
+    line = _line_start(text, start)
+    if not text[line:start].strip() and text[end : end + 1] in ("\n", ""):
+        return _spliced(pipeline, line, min(end + 1, len(text)), "")
+    if not text[line:start].strip() and text[end : end + 2] == "\r\n":
+        return _spliced(pipeline, line, end + 2, "")
+    return _spliced(pipeline, start, end, "")
+
+
+def _with_separator(text: str, one: Attribute) -> tuple[int, int]:
+    """The attribute with the comma after it, else the one before, and the white space between."""
+    end = one.end
+    while text[end] in " \t":
+        end += 1
+    if text[end] in ",;":
+        end += 1
+        while text[end] in " \t":
+            end += 1
+        if text[end] not in "\r\n":
+            return one.start, end
+    else:
+        end = one.end
+    start = one.start
+    while text[start - 1] in " \t\r\n":
+        start -= 1
+    if text[start - 1] in ",;" and end == one.end:
+        start -= 1
+    return start, end
+
+
+def _room(pipeline: Pipeline) -> int:
+    """Where a new node is best written: before the first edge that stands after all nodes, else at the end."""
+    last = max((one.end for node in pipeline.nodes for one in node.statements), default=0)
+    links = (edge.statement for edge in pipeline.edges if edge.statement.top)
+    return min((link.start for link in links if link.start > last), default=pipeline.end)
+
+
+def _line(pipeline: Pipeline, place: int, words: str) -> Pipeline:
+    """Whole lines, put before the line of `place`, or before `place` itself where more stands on that line."""
+    start = _line_start(pipeline.text, place)
+    if pipeline.text[start:place].strip():
+        return _insert(pipeline, place, f"\n{words}")
+    return _insert(pipeline, start, words)
+
+
+def _line_start(text: str, place: int) -> int:
+    return text.rfind("\n", 0, place) + 1
+
+
+def _insert(pipeline: Pipeline, place: int, words: str) -> Pipeline:
+    return _spliced(pipeline, place, place, words)
+
+
+def _spliced(pipeline: Pipeline, start: int, end: int, words: str) -> Pipeline:
+    return reading.parse(pipeline.text[:start] + words + pipeline.text[end:], pipeline.path)

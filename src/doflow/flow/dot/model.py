@@ -1,0 +1,152 @@
+"""A DOT pipeline as values: nodes, edges, attributes, each with its place in the text; and the words they may use."""
+
+from __future__ import annotations
+
+from doflow.util.records import dataclass
+
+PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED = "pending", "active", "impl_complete", "validated", "failed"
+STATUSES = (PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED)
+TERMINAL = (VALIDATED, FAILED)
+CONDITIONS = ("pass", "fail", "partial")
+_SAME = {"outcome=success": "pass", "outcome=fail": "fail", "outcome=partial_success": "partial"}
+
+#: what may follow a status; a taken retry edge (`moves.requeue`) alone leads back to pending
+MOVES = {
+    PENDING: (ACTIVE,),
+    ACTIVE: (IMPL_COMPLETE, VALIDATED, FAILED),
+    IMPL_COMPLETE: (VALIDATED, FAILED, ACTIVE),
+    FAILED: (ACTIVE,),
+    VALIDATED: (),
+}
+COLOURS = {
+    PENDING: "lightyellow", ACTIVE: "lightblue", IMPL_COMPLETE: "lightsalmon",
+    VALIDATED: "lightgreen", FAILED: "lightcoral",
+}  # fmt: skip
+
+START, EXIT, CODERGEN, TOOL, GATE, CONDITION = "start", "exit", "codergen", "tool", "wait.human", "conditional"
+PARALLEL, FAN_IN, ROUTE = "parallel", "parallel.fan_in", "route"
+#: the shape of each handler; a node without `handler` has the one of its shape
+SHAPES = {
+    START: "Mdiamond", EXIT: "Msquare", CODERGEN: "box", TOOL: "parallelogram", GATE: "hexagon",
+    CONDITION: "diamond", PARALLEL: "component", FAN_IN: "tripleoctagon", ROUTE: "trapezium",
+}  # fmt: skip
+HANDLERS = {shape.lower(): handler for handler, shape in SHAPES.items()}
+MAX_RETRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """`name=value` in the text: `start`…`end` is all of it, `at`…`end` the value as it is written."""
+
+    name: str
+    value: str
+    line: int = 0
+    start: int = 0
+    at: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement of the text: a node, or edges. `lists`: start and end of each `[…]` it has; `top`: in no subgraph."""
+
+    line: int
+    start: int
+    end: int
+    lists: tuple[tuple[int, int], ...] = ()
+    attributes: tuple[Attribute, ...] = ()
+    top: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node: `attributes` with every default filled in, `own` as they stand in its own statements."""
+
+    id: str
+    line: int
+    attributes: tuple[tuple[str, str], ...] = ()
+    own: tuple[Attribute, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    group: str = ""
+
+    def get(self, name: str, default: str = "") -> str:
+        return next((value for key, value in self.attributes if key == name), default)
+
+    def has(self, name: str) -> bool:
+        return any(key == name for key, _ in self.attributes)
+
+    @property
+    def shape(self) -> str:
+        return self.get("shape")
+
+    @property
+    def handler(self) -> str:
+        """What does it: as it says, else by its shape, else '' (unknown). A node without either is a codergen."""
+        return self.get("handler") or HANDLERS.get((self.shape or "box").lower(), "")
+
+    @property
+    def status(self) -> str:
+        return self.get("status") or PENDING
+
+    @property
+    def label(self) -> str:
+        return plain(self.get("label") or self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """`to` comes after `start`. `statement`: the one it stands in, together with others if that is a chain."""
+
+    start: str
+    to: str
+    line: int
+    attributes: tuple[tuple[str, str], ...] = ()
+    statement: Statement = Statement(0, 0, 0)
+
+    def get(self, name: str, default: str = "") -> str:
+        return next((value for key, value in self.attributes if key == name), default)
+
+    @property
+    def condition(self) -> str:
+        """pass, fail, partial, or whatever else its `condition` says; a label that is one of the three counts too."""
+        said = self.get("condition").strip().lower().replace(" ", "")
+        label = self.get("label").strip().lower()
+        return _SAME.get(said, said) or (label if label in CONDITIONS else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A whole file: its `text` as it stands, and what it says. `begin`, `end`: behind its `{`, before its `}`."""
+
+    path: str
+    text: str
+    name: str
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
+    own: tuple[Attribute, ...] = ()
+    defaults: tuple[tuple[str, str], ...] = ()
+    directed: bool = True
+    line: int = 1
+    begin: int = 0
+    end: int = 0
+
+    def get(self, name: str, default: str = "") -> str:
+        """A graph attribute."""
+        return next((value for key, value in self.attributes if key == name), default)
+
+    def node(self, name: str) -> Node | None:
+        return next((node for node in self.nodes if node.id == name), None)
+
+    def into(self, name: str) -> tuple[Edge, ...]:
+        return tuple(edge for edge in self.edges if edge.to == name)
+
+    def out_of(self, name: str) -> tuple[Edge, ...]:
+        return tuple(edge for edge in self.edges if edge.start == name)
+
+
+def plain(words: str) -> str:
+    """A label or a sentence as a person reads it: `\\n`, `\\l` and `\\r` end a line."""
+    for sign in ("\\n", "\\l", "\\r"):
+        words = words.replace(sign, "\n")
+    return words.strip()

@@ -1,0 +1,218 @@
+"""The order of a pipeline: what each node waits for, which edges only lead back, which nodes can begin. Pure.
+
+A retry edge, the `fail` edge of a diamond that leads back to what came before it, is never something to wait for. What can
+be reached only by such an edge (a node that repairs) runs only after the diamond has sent the work back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from doflow.flow.dot.model import (
+    CONDITION,
+    EXIT,
+    FAILED,
+    GATE,
+    IMPL_COMPLETE,
+    MAX_RETRIES,
+    PENDING,
+    START,
+    TERMINAL,
+    VALIDATED,
+    Edge,
+    Node,
+    Pipeline,
+)
+from doflow.util.records import dataclass
+
+_MET = {"": VALIDATED, "pass": VALIDATED, "fail": FAILED, "partial": IMPL_COMPLETE}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """`back`: the edges nothing waits for; `repairs`: nodes that only a retry reaches, with the diamonds that send there."""
+
+    back: frozenset[tuple[str, str]]
+    repairs: Mapping[str, tuple[str, ...]]
+
+
+def order(pipeline: Pipeline) -> Order:
+    """Which edges lead back, and what lies behind them only."""
+    reach = reachable(pipeline)
+    diamonds = {node.id for node in pipeline.nodes if node.handler == CONDITION}
+    retry = {
+        (edge.start, edge.to)
+        for edge in pipeline.edges
+        if edge.start in diamonds and edge.condition == "fail" and edge.start in reach[edge.to] | {edge.to}
+    }
+    forward = reachable(pipeline, retry)
+    firsts = [node.id for node in pipeline.nodes if node.handler == START] or _firsts(pipeline)
+    main = {name for first in firsts for name in (first, *forward[first])}
+    repairs: dict[str, tuple[str, ...]] = {}
+    for start, to in sorted(retry):
+        for name in (to, *forward[to]):
+            if name not in main:
+                repairs[name] = (*repairs.get(name, ()), start)
+    home = {(edge.start, edge.to) for edge in pipeline.edges if edge.start in repairs and edge.to not in repairs}
+    return Order(frozenset(retry | home), repairs)
+
+
+def reachable(pipeline: Pipeline, without: Iterable[tuple[str, str]] = ()) -> dict[str, frozenset[str]]:
+    """For each node all nodes that come after it, itself only if it stands on a circle."""
+    left = set(without)
+    after: dict[str, list[str]] = {node.id: [] for node in pipeline.nodes}
+    for edge in pipeline.edges:
+        if (edge.start, edge.to) not in left:
+            after[edge.start].append(edge.to)
+    found = {}
+    for node in pipeline.nodes:
+        seen: set[str] = set()
+        todo = list(after[node.id])
+        while todo:
+            name = todo.pop()
+            if name not in seen:
+                seen.add(name)
+                todo += after[name]
+        found[node.id] = frozenset(seen)
+    return found
+
+
+def dependencies(pipeline: Pipeline, node: str) -> tuple[str, ...]:
+    """The nodes it waits for when the pipeline begins; never those at the other end of a retry edge."""
+    back = order(pipeline).back
+    return tuple(dict.fromkeys(edge.start for edge in pipeline.into(node) if (edge.start, edge.to) not in back))
+
+
+def ready(pipeline: Pipeline) -> tuple[Node, ...]:
+    """The nodes that can begin now, in the order of the file: pending, and all they wait for is there.
+
+    A start node is always ready; the exit only when every gate is validated. What waits for the branch of a diamond that
+    was not taken waits no longer. A failed node is not ready: sending it again (failed → active) is a decision.
+    """
+    found = order(pipeline)
+    open_ = _Open(pipeline, found)
+    return tuple(node for node in pipeline.nodes if node.status == PENDING and open_.ready(node))
+
+
+def skipped(pipeline: Pipeline) -> tuple[str, ...]:
+    """The nodes that will not run any more, since a diamond has decided for the other branch."""
+    open_ = _Open(pipeline, order(pipeline))
+    return tuple(node.id for node in pipeline.nodes if node.status == PENDING and open_.dead(node.id, ()))
+
+
+def unvalidated_gates(pipeline: Pipeline) -> tuple[str, ...]:
+    """The gates that keep the exit closed."""
+    gone = skipped(pipeline)
+    repairs = order(pipeline).repairs
+    return tuple(
+        node.id
+        for node in pipeline.nodes
+        if node.handler == GATE
+        and node.status != VALIDATED
+        and node.id not in gone
+        and not _idle(node.id, repairs, pipeline)
+    )
+
+
+def body(pipeline: Pipeline, diamond: str) -> tuple[str, ...]:
+    """What is done again when this diamond fails, in order, the diamond last; () = it has no retry edge."""
+    found = order(pipeline)
+    target = next(
+        (e.to for e in pipeline.out_of(diamond) if e.condition == "fail" and (diamond, e.to) in found.back), ""
+    )
+    if not target:
+        return ()
+    retry = {(start, to) for start, to in found.back if start not in found.repairs}
+    forward = reachable(pipeline, retry)
+    inside = {name for name in (target, *forward[target]) if name == diamond or diamond in forward[name]}
+    return tuple(name for name in sequence(pipeline, retry) if name in inside)
+
+
+def sequence(pipeline: Pipeline, without: Iterable[tuple[str, str]] = ()) -> tuple[str, ...]:
+    """All nodes, none before what it waits for; else as the file has them. What stands on a circle comes last."""
+    left = set(without)
+    waits = {node.id: set[str]() for node in pipeline.nodes}
+    for edge in pipeline.edges:
+        if (edge.start, edge.to) not in left and edge.start != edge.to:
+            waits[edge.to].add(edge.start)
+    done: dict[str, None] = {}
+    names = [node.id for node in pipeline.nodes]
+    while names:
+        name = next((name for name in names if waits[name] <= done.keys()), names[0])
+        names.remove(name)
+        done[name] = None
+    return tuple(done)
+
+
+def retries(node: Node) -> int:
+    """How often this diamond has sent the work back."""
+    count = node.get("retry_count", "0")
+    return int(count) if count.isdecimal() else 0
+
+
+def max_retries(pipeline: Pipeline, node: Node) -> int:
+    """How often it may: `max_retries` of the node, else of the graph, else 3."""
+    said = node.get("max_retries") or pipeline.get("max_retries") or pipeline.get("default_max_retry")
+    return int(said) if said.isdecimal() else MAX_RETRIES
+
+
+class _Open:
+    """Whether nodes can begin, by the statuses of those before them."""
+
+    def __init__(self, pipeline: Pipeline, found: Order) -> None:
+        self._pipeline = pipeline
+        self._back, self._repairs = found.back, found.repairs
+        self._nodes = {node.id: node for node in pipeline.nodes}
+
+    def ready(self, node: Node) -> bool:
+        if node.handler == START:
+            return True
+        if node.handler == EXIT and unvalidated_gates(self._pipeline):
+            return False
+        if _idle(node.id, self._repairs, self._pipeline):
+            return False
+        edges = self._edges(node.id)
+        live = [edge for edge in edges if not self._edge_dead(edge, ())]
+        return all(self._met(edge) for edge in live) and bool(live or not edges)
+
+    def dead(self, name: str, way: tuple[str, ...]) -> bool:
+        edges = self._edges(name)
+        return bool(edges) and name not in way and all(self._edge_dead(edge, (*way, name)) for edge in edges)
+
+    def _edges(self, name: str) -> list[Edge]:
+        """The edges it waits for now: also those that come from a repair, once the work was sent back."""
+        return [
+            edge
+            for edge in self._pipeline.into(name)
+            if (edge.start, edge.to) not in self._back or (edge.start in self._repairs and self._sent(edge.start))
+        ]
+
+    def _sent(self, name: str) -> bool:
+        return not _idle(name, self._repairs, self._pipeline)
+
+    def _met(self, edge: Edge) -> bool:
+        """A diamond decides on what came before it, however that ended; all else waits for what is validated."""
+        status = self._nodes[edge.start].status
+        if self._nodes[edge.to].handler == CONDITION and not edge.condition:
+            return status in TERMINAL
+        return status == _MET.get(edge.condition, VALIDATED)
+
+    def _edge_dead(self, edge: Edge, way: tuple[str, ...]) -> bool:
+        """Its diamond has decided otherwise, or what it leaves will never run."""
+        start = self._nodes[edge.start]
+        if start.handler == CONDITION and start.status in (VALIDATED, FAILED) and edge.condition:
+            back = any((one.start, one.to) in self._back for one in self._pipeline.out_of(start.id))
+            if not self._met(edge) and not (back and start.status == FAILED):
+                return True
+        return start.status == PENDING and self.dead(edge.start, way)
+
+
+def _idle(name: str, repairs: Mapping[str, tuple[str, ...]], pipeline: Pipeline) -> bool:
+    """A node that repairs, and nothing was sent back yet."""
+    senders = [node for node in pipeline.nodes if node.id in repairs.get(name, ())]
+    return bool(senders) and not any(retries(node) for node in senders)
+
+
+def _firsts(pipeline: Pipeline) -> list[str]:
+    targets = {edge.to for edge in pipeline.edges if edge.start != edge.to}
+    return [node.id for node in pipeline.nodes if node.id not in targets]

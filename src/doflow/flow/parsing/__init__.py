@@ -1,0 +1,1 @@
+"""Reading flows: YAML, schema, inheritance, building and static checks."""

@@ -1,0 +1,182 @@
+"""A flow as it is written: its file read, the patches of `extends` applied, nothing looked into yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from doflow.flow.parsing.document import Doc, Path, nearest
+from doflow.util.errors import FlowError, Problem
+from doflow.util.records import dataclass, replace
+
+_PATCHES = ("insert_before", "insert_after", "replace", "remove")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A step as written, and where."""
+
+    id: str
+    value: dict[str, Any]
+    doc: Doc
+    path: Path
+
+    def problem(self, at: Path, message: str, hint: str = "", key: bool = False) -> Problem:
+        return self.doc.problem((*self.path, *at), message, hint, key)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A whole flow as written; `pipeline` is None where the file does not say one."""
+
+    doc: Doc
+    about: str = ""
+    layout: str = ""
+    entries: tuple[Entry, ...] = ()
+    params: tuple[tuple[str, dict[str, Any], Doc], ...] = ()
+    defaults: tuple[tuple[dict[str, Any], Doc], ...] = ()
+    protect: tuple[tuple[str, Doc], ...] = ()
+    pipeline: tuple[str, ...] | None = None
+    pipeline_doc: Doc | None = None
+
+
+def draft(doc: Doc, base: Callable[[str], Draft]) -> Draft:
+    """The draft of a file; `base` gives the draft of the flow that it extends."""
+    name = doc.value.get("extends")
+    if name is None:
+        problems = _without_extends(doc)
+        start = Draft(doc)
+    else:
+        start = base(name)
+        problems = _misused(doc, start)
+    if problems:
+        raise FlowError(tuple(problems))
+    left = _patched(doc, start)
+    if not left.entries and name is not None:
+        hint = "keep at least one step, or write a flow of its own"
+        raise FlowError(
+            (doc.problem(("remove",), f"the flow has no steps: all of {name!r} are removed", hint, key=True),)
+        )
+    return _own(doc, left)
+
+
+def _without_extends(doc: Doc) -> list[Problem]:
+    hint = "add `extends: NAME`, or list the steps under `steps`"
+    found = [
+        doc.problem((key,), f"{key!r} changes another flow", hint, key=True) for key in _PATCHES if key in doc.value
+    ]
+    if not doc.value.get("steps") and not found:
+        found.append(doc.problem(("steps",), "the flow has no steps", "add `steps:` with at least one step", key=True))
+    return found
+
+
+def _misused(doc: Doc, base: Draft) -> list[Problem]:
+    known = {entry.id for entry in base.entries}
+    found = []
+    if "steps" in doc.value:
+        hint = "use insert_before, insert_after, replace and remove"
+        found.append(doc.problem(("steps",), "a flow that extends another has no steps of its own", hint, key=True))
+    for path, name in _anchors(doc):
+        if name not in known:
+            message = f"the flow {doc.value['extends']!r} has no step {name!r}"
+            found.append(doc.problem(path, message, nearest(name, sorted(known)) or _list(known), key=True))
+    seen = set(known)
+    for word, anchor, name in _inserted(doc):
+        if name in seen:
+            hint = f"choose another name, or use `replace: {{{name}: …}}`"
+            found.append(doc.problem((word, anchor, name), f"there is a step {name!r} already", hint, key=True))
+        seen.add(name)
+    return found
+
+
+def _list(known: Iterable[str]) -> str:
+    return f"its steps: {', '.join(sorted(known))}"
+
+
+def _anchors(doc: Doc) -> Iterable[tuple[Path, str]]:
+    for word in ("insert_before", "insert_after", "replace"):
+        yield from (((word, name), name) for name in doc.value.get(word, {}))
+    yield from ((doc.item(("remove",), name), name) for name in _listed(doc.value.get("remove")))
+
+
+def _inserted(doc: Doc) -> Iterable[tuple[str, str, str]]:
+    for word in ("insert_before", "insert_after"):
+        for anchor, steps in doc.value.get(word, {}).items():
+            yield from ((word, anchor, name) for name in steps)
+
+
+def _patched(doc: Doc, base: Draft) -> Draft:
+    for word in ("insert_before", "insert_after"):
+        for anchor, steps in doc.value.get(word, {}).items():
+            new = tuple(Entry(name, value, doc, (word, anchor, name)) for name, value in steps.items())
+            base = _insert(base, anchor, new, after=word == "insert_after")
+    swap = doc.value.get("replace", {})
+    gone = set(_listed(doc.value.get("remove")))
+    kept = (entry for entry in base.entries if entry.id not in gone)
+    entries = (Entry(e.id, swap[e.id], doc, ("replace", e.id)) if e.id in swap else _without(e, gone) for e in kept)
+    pipeline = None if base.pipeline is None else tuple(name for name in base.pipeline if name not in gone)
+    return replace(base, entries=tuple(entries), pipeline=pipeline)
+
+
+def _insert(base: Draft, anchor: str, new: tuple[Entry, ...], after: bool) -> Draft:
+    names = [entry.id for entry in new]
+    entries: list[Entry] = []
+    for entry in base.entries:
+        group = [_with_routes(entry, lambda then: _spliced(then, anchor, names, after))]
+        if entry.id == anchor:
+            group = [*group, *new] if after else [*new, *group]
+        entries += group
+    pipeline = None if base.pipeline is None else tuple(_spliced(base.pipeline, anchor, names, after))
+    return replace(base, entries=tuple(entries), pipeline=pipeline)
+
+
+def _spliced(names: Iterable[str], anchor: str, new: list[str], after: bool) -> list[str]:
+    out: list[str] = []
+    for name in names:
+        group = [name] if name != anchor else [anchor, *new] if after else [*new, anchor]
+        out += group
+    return out
+
+
+def _without(entry: Entry, gone: set[str]) -> Entry:
+    """A step that no longer names the steps that were removed."""
+    if not gone:
+        return entry
+    entry = _with_routes(entry, lambda then: [name for name in then if name not in gone])
+    after = entry.value.get("after")
+    if after is None or gone.isdisjoint(_listed(after)):
+        return entry
+    left = [name for name in _listed(after) if name not in gone]
+    value = {key: word for key, word in entry.value.items() if key != "after"}
+    return replace(entry, value={**value, "after": left} if left else value)
+
+
+def _with_routes(entry: Entry, change: Callable[[list[str]], list[str]]) -> Entry:
+    routes = entry.value.get("routes")
+    if not routes:
+        return entry
+    new = [{**rule, "then": change(rule["then"])} if "then" in rule else rule for rule in routes]
+    return replace(entry, value={**entry.value, "routes": new})
+
+
+def _own(doc: Doc, base: Draft) -> Draft:
+    """What the file itself says, over what it extends."""
+    value = doc.value
+    params = {name: (name, param, where) for name, param, where in base.params}
+    params |= {name: (name, param, doc) for name, param in value.get("params", {}).items()}
+    steps = value.get("steps", {})
+    return Draft(
+        doc=doc,
+        about=value.get("about", base.about),
+        layout=value.get("layout", base.layout),
+        entries=base.entries + tuple(Entry(name, step, doc, ("steps", name)) for name, step in steps.items()),
+        params=tuple(params.values()),
+        defaults=(*base.defaults, (value.get("defaults", {}), doc)),
+        protect=base.protect + tuple((glob, doc) for glob in _listed(value.get("protect"))),
+        pipeline=tuple(value["pipeline"]) if "pipeline" in value else base.pipeline,
+        pipeline_doc=doc if "pipeline" in value else base.pipeline_doc,
+    )
+
+
+def _listed(value: str | list[str] | None) -> list[str]:
+    return [value] if isinstance(value, str) else list(value or ())

@@ -1,0 +1,1 @@
+"""The write fence around agents and commands."""

@@ -1,0 +1,1 @@
+"""Protection of git's own files and refs."""

@@ -1,0 +1,1 @@
+"""The working tree before and after a step."""

@@ -1,0 +1,20 @@
+"""The door that an agent's settings name: `python -I -S …/doflow/hooks/entry.py EVENT …` is `doflow hook EVENT …`.
+
+It is run as a file, isolated and without site-packages, because that starts soonest and lets no planted module in.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> int:
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    from doflow.hooks import handler as hook
+
+    return hook.run(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""Git: where a project stands (`look`), asking git (`git`), committing (`commit`, `wip`), reading back (`history`)."""

@@ -1,0 +1,1 @@
+"""Runs: finding them, their context, record, lock and files."""

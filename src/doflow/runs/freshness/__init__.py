@@ -1,0 +1,1 @@
+"""Whether a step is up to date."""

@@ -1,0 +1,1 @@
+"""The guardian: supervises the runners of a pipeline."""

@@ -1,0 +1,156 @@
+"""Is a node's work right? A command, a reviewer who is not the worker, or a person says so; nobody's silence does."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from doflow.flow import findings
+from doflow.flow.dot import validate as checks
+from doflow.flow.dot.model import CODERGEN, CONDITION, FAILED, GATE, TERMINAL, TOOL, Node, Pipeline
+from doflow.supervise import judge as judging
+from doflow.supervise.guardian import menu
+from doflow.supervise.guardian.state import Shift
+from doflow.supervise.runner import assignment
+from doflow.supervise.workspace import Place
+from doflow.util.errors import FlowError, Problem, UsageError
+from doflow.util.process import environment, runner as process
+from doflow.util.process.command import Command, Timeout
+from doflow.util.records import dataclass
+
+LIMIT = Timeout(0.0, 1800.0)
+TAIL = 3000
+_OWN = {
+    CODERGEN: ("validate", "check"),
+    GATE: ("validate", "command"),
+    CONDITION: ("validate", "command"),
+    TOOL: ("command",),
+}
+_TECHNICAL = ("technical", "e2e", "test", "automatic")
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """How a node is validated: a command, a reviewer, or (both empty) a person."""
+
+    argv: tuple[str, ...] = ()
+    reviewer: str = ""
+    auto: bool = False
+
+
+def means(node: Node, place: Place) -> Means:
+    """What the node says; else, for work and technical gates, what the settings say; else a person."""
+    own = next((node.get(name) for name in _OWN.get(node.handler, ()) if node.get(name)), "")
+    if own:
+        return Means(("/bin/sh", "-c", own))
+    reviewer = node.get("reviewer") or (node.get("agent") if node.handler == GATE else "")
+    if reviewer:
+        return Means(reviewer=reviewer)
+    kind = node.get("gate") or node.get("mode")
+    if node.handler == GATE and kind not in _TECHNICAL:
+        return Means(auto=place.settings.auto_approve)
+    said = place.settings.supervision
+    return Means(said.validate, "" if said.validate else said.reviewer)
+
+
+def refuse(pipeline: Pipeline, place: Place) -> None:
+    """Errors of the file, and a worker that reviews itself, are refused before anything begins."""
+    wrong = checks.errors(checks.check(pipeline))
+    if wrong:
+        raise FlowError(tuple(Problem(pipeline.path, one.line, 1, one.message, one.hint) for one in wrong))
+    for node in pipeline.nodes:
+        found = means(node, place)
+        worker = assignment.agent_of(node, place.settings)
+        if node.handler == CODERGEN and found.reviewer and found.reviewer == worker:
+            raise UsageError(
+                f"{pipeline.path}:{node.line}: {node.id} would be reviewed by {worker}, which does it",
+                "name another profile as `reviewer`",
+            )
+
+
+def verdict(shift: Shift, node: Node, attempt: int, evidence: str = "") -> dict[str, Any] | None:
+    """`passed` and `text` for this attempt; None = it is not known yet. The first verdict counts, also after a crash."""
+    token = f"verdict.{node.id}.{attempt}"
+    found = shift.settled(token)
+    if found and found.get("passed") is not None:
+        return found
+    how = means(node, shift.place)
+    if how.auto:
+        return shift.settle(token, {"passed": True, "text": "auto_approve", "by": "settings"})
+    if node.handler == CONDITION and not any(node.get(name) for name in (*_OWN[CONDITION], "reviewer")):
+        return _before(shift, node, token)
+    if found or not (how.argv or how.reviewer):
+        return _person(shift, node, token, str(found.get("text", "")))
+    found_now = shift.result(token, lambda: _judged(shift.place, node, how, attempt, evidence))
+    return found_now if found_now and found_now.get("passed") is not None else None
+
+
+def _before(shift: Shift, diamond: Node, token: str) -> dict[str, Any] | None:
+    """A diamond without a check of its own goes by what came before it."""
+    pipeline = shift.pipeline()
+    nodes = [
+        node for edge in pipeline.into(diamond.id) if (node := pipeline.node(edge.start)) and node.status in TERMINAL
+    ]
+    if not nodes:
+        return _person(shift, diamond, token, "")
+    failed = [node.id for node in nodes if node.status == FAILED]
+    text = "\n\n".join(str(shift.record(name)["feedback"]) for name in failed)
+    return shift.settle(
+        token, {"passed": not failed, "text": text, "by": ", ".join(failed or [one.id for one in nodes])}
+    )
+
+
+def _person(shift: Shift, node: Node, token: str, why: str) -> dict[str, Any] | None:
+    what = "is a gate" if node.handler == GATE else "is done, and nothing is named that could validate it"
+    asked = node.get("question") or "Is it right?"
+    issue = f"{node.id} ({node.label}) {what}. {asked}" + (f" A reviewer could not tell: {why[:500]}" if why else "")
+    if node.get("acceptance"):
+        issue += f" Acceptance: {node.get('acceptance')}"
+    said = shift.ask(token, node.id, issue, menu.VERDICT)
+    if said is None:
+        return None
+    word, note = menu.chosen(said, menu.VERDICT)
+    return shift.settle(token, {"passed": word == "approve", "text": note or said, "by": "person"})
+
+
+def _judged(place: Place, node: Node, how: Means, attempt: int, evidence: str) -> dict[str, Any]:
+    if how.argv:
+        return _command(place, node, how.argv, attempt, evidence)
+    answer = findings.read(how.reviewer, judging.said(
+        place, how.reviewer, node.id, f"{node.id}.{attempt}", _question(node, evidence), "reviewer",
+    ))  # fmt: skip
+    issues = "\n".join(f"- {issue.severity}: {issue.text} {issue.place}".rstrip() for issue in answer.issues)
+    passed = None if answer.lack else answer.verdict == "GO"
+    text = "\n".join(filter(None, (answer.lack.rstrip(",") if answer.unread else "", issues)))
+    return {"passed": passed, "text": text or answer.verdict or "no verdict", "by": how.reviewer}
+
+
+def _command(place: Place, node: Node, argv: tuple[str, ...], attempt: int, evidence: str) -> dict[str, Any]:
+    log = place.node(node.id, f"validation-{attempt}.log")
+    if os.path.exists(log):
+        os.unlink(log)
+    extra = {
+        "DOFLOW_NODE": node.id, "DOFLOW_PIPELINE": place.pipeline, "DOFLOW_ATTEMPT": str(attempt),
+        "DOFLOW_EVIDENCE": evidence,
+    }  # fmt: skip
+    cwd = os.path.normpath(
+        os.path.join(place.root, node.get("worktree") or node.get("target_dir") or node.get("working_dir"))
+    )
+    env = environment.for_shell(os.environ, extra)
+    result = process.run(Command(argv, b"", env, cwd), log, log, LIMIT)
+    why = process.explain(result, argv, LIMIT)
+    passed = result.code == 0 and not result.stopped
+    said = process.tail(log, TAIL).strip()
+    shown = argv[2] if argv[:2] == ("/bin/sh", "-c") else " ".join(argv)
+    return {"passed": passed, "text": "" if passed else f"{shown}: {why}\n\n{said}".strip(), "by": shown, "log": log}
+
+
+def _question(node: Node, evidence: str) -> str:
+    told = "\n".join(f"- {name}: {node.get(name)}" for name in assignment.TOLD if node.get(name))
+    return (
+        f"Review the work on the node {node.id} ({node.label}).\n\n{told}\n\n"
+        f"What the one who did it showed is in the file {evidence or '(none)'}. Look at the files: does the work meet "
+        "the acceptance criteria? You only judge: change nothing.\n\n"
+        "Write each finding as a line `ISSUE: C | text | place` (C critical, H high, M medium, L low).\n"
+        "End with one line: VERDICT: GO, VERDICT: CONDITIONAL or VERDICT: NO-GO.\n"
+    )

@@ -1,0 +1,141 @@
+"""Reading a pane: what an agent asks, whether it has ended, erred, moved on. Pure: a text in, what it shows out."""
+
+from __future__ import annotations
+
+import hashlib
+
+from doflow.util.records import dataclass, regex
+
+DONE, ASK = "DOFLOW: done", "DOFLOW: ask "
+BOTTOM = 30  # lines from the end in which a dialog can stand
+REPEATED = 3
+
+_FRAME = " \t│┃║╭╮╰╯─━═┌┐└┘|▏▕"
+_OPTION = regex(r"^\W{0,6}?(?P<mark>[❯›▶●>])?\s*(?P<number>\d{1,2})[.)]\s+(?P<text>\S.*?)\s*$")
+_YES_NO = regex(r"(\[y/n\]|\(y/n\)|\(yes/no\)|\[yes/no\])\s*[:?]?\s*$", 2)
+_ERROR = regex(
+    r"^\W*(Traceback \(most recent call last\)|API Error\b.*|(?:\w+\.)*\w*(?:Error|Exception): .+|fatal: .+|panic: .+"
+    r"|error(?:\[\w+\])?: .+|npm ERR! .+)"
+)
+_EDIT = regex(r"^\W*[●⏺•]\s*(Write|Edit|Update|MultiEdit|NotebookEdit|Create)\((.+?)\)?\s*$")
+_BUSY = regex(r"(esc|ctrl[+-]c) to interrupt", 2)
+_RULE = regex(r"^\s*[─━═]{20,}\s*$")
+_CUT = "\f"  # stands for a rule across the screen: what is above it belongs to something else
+_CONTEXT = regex(r"context (?:left until auto-compact|low|left)\D{0,12}(\d{1,3})\s?%|(\d{1,3})%\s+context left", 2)
+_TOKENS = regex(r"([\d.,]+)\s?([kKmM]?)\s+tokens\b")
+_CHANGING = regex(r"[\d⠀-⣿✻✽✶✳✢·*◐◓◑◒|/\\-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a screen shows. `question` '' = nothing is asked; `waits` = only if it stays so: a program may write on.
+    `done`: how often it says that it is."""
+
+    question: str = ""
+    options: tuple[str, ...] = ()
+    waits: bool = False
+    menu: bool = False
+    done: int = 0
+    busy: bool = False
+    error: str = ""
+    repeated: bool = False
+    edit: str = ""
+    context_left: int | None = None
+    tokens: int | None = None
+    progress: str = ""
+
+
+def look(text: str) -> Sight:
+    lines = [_CUT if _RULE.match(line) else line.strip(_FRAME) for line in text.splitlines()]
+    question, options, waits, menu = _asked(lines)
+    errors = [found[1] for line in lines if (found := _ERROR.match(line))]
+    edits = [f"{found[1]}({found[2]})" for line in lines if (found := _EDIT.match(line))]
+    return Sight(
+        question, options, waits, menu, sum(map(_ended, lines)), bool(_BUSY.search(text)), errors[-1] if errors else "",
+        bool(errors) and errors.count(errors[-1]) >= REPEATED, edits[-1] if edits else "",
+        _context(text), _tokens(text), _progress(lines),
+    )  # fmt: skip
+
+
+def _ended(line: str) -> bool:
+    """The sign alone, or with something else far to the right of it: a program may have columns."""
+    return line == DONE or line.startswith(f"{DONE}   ")
+
+
+def _asked(lines: list[str]) -> tuple[str, tuple[str, ...], bool, bool]:
+    """A menu with a mark at one of its entries; else a line that only a person can go on from."""
+    bottom = [line for line in lines if line][-BOTTOM:]
+    menu = _menu(bottom)
+    if menu:
+        return (*menu, False, True)
+    bottom = [line for line in bottom if line != _CUT]
+    said = [line for line in bottom if line.startswith(ASK)]
+    if said:
+        question, *options = [part.strip() for part in said[-1][len(ASK) :].split("|")]
+        behind = bottom[len(bottom) - bottom[::-1].index(said[-1]) :]
+        return ("", (), False, False) if behind or not question else (question, tuple(options), False, False)
+    if bottom and _YES_NO.search(bottom[-1]):
+        return bottom[-1], ("y", "n"), True, False
+    if bottom and bottom[-1].endswith(("?", "?:")):
+        return bottom[-1], (), True, False
+    return "", (), False, False
+
+
+def _menu(lines: list[str]) -> tuple[str, tuple[str, ...]] | None:
+    """The last run of entries 1, 2, … with a mark, and the words above it."""
+    starts = [place for place, line in enumerate(lines) if (found := _OPTION.match(line)) and found["number"] == "1"]
+    if not starts:
+        return None
+    options: list[str] = []
+    marked, gap = False, 0
+    for line in lines[starts[-1] :]:
+        found = _OPTION.match(line)
+        if found and int(found["number"]) == len(options) + 1:
+            options.append(found["text"])
+            marked, gap = marked or bool(found["mark"]), 0
+        elif gap < 2:
+            gap += 1  # an entry may have a line of explanation
+        else:
+            return None  # the agent has written on: this menu is history
+    if not marked or len(options) < 2:
+        return None
+    above = lines[: starts[-1]]
+    if _CUT in above:
+        above = above[len(above) - above[::-1].index(_CUT) :]
+    words = [line for line in above if any(sign.isalnum() for sign in line)]
+    return " / ".join(words[-4:]) or "a menu", tuple(options)
+
+
+def choice(answer: str, options: tuple[str, ...]) -> int:
+    """Which option an answer means, from 1: by number, by its words, by how they begin; 0 = none of them."""
+    said = answer.strip().casefold()
+    if said.rstrip(".").isdecimal() and 1 <= int(said.rstrip(".")) <= len(options):
+        return int(said.rstrip("."))
+    texts = [option.casefold() for option in options]
+    if said in texts:
+        return texts.index(said) + 1
+    near = [place for place, text in enumerate(texts, 1) if said and text.startswith(said)]
+    return near[0] if near else 0
+
+
+def _context(text: str) -> int | None:
+    found = list(_CONTEXT.finditer(text))
+    return int(found[-1][1] or found[-1][2]) if found else None
+
+
+def _tokens(text: str) -> int | None:
+    found = list(_TOKENS.finditer(text))
+    if not found:
+        return None
+    figure = found[-1][1].replace(",", "").strip(".")
+    try:
+        return int(float(figure) * {"": 1, "k": 1000, "m": 1_000_000}[found[-1][2].lower()])
+    except ValueError:
+        return None
+
+
+def _progress(lines: list[str]) -> str:
+    """What changes when work goes on: not the clock, not the wheel that turns, but the count of tokens."""
+    kept = [_CHANGING.sub("", line) for line in lines if not _BUSY.search(line)]
+    counted = [found[0] for line in lines for found in _TOKENS.finditer(line)]
+    return hashlib.sha256("\n".join([*kept, *counted]).encode("utf-8", "replace")).hexdigest()[:16]

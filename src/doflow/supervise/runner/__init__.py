@@ -1,0 +1,1 @@
+"""The runner: supervises one orchestrator in its pane."""

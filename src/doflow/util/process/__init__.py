@@ -1,0 +1,1 @@
+"""Child processes: starting, supervising and stopping them, their environment and their logs."""
