@@ -1,1 +1,1 @@
-"""How much doflow costs beside the tools it stands next to, measured side by side."""
+"""Benchmarks: the cost of doflow compared with other tools."""

@@ -2,9 +2,9 @@
 
     python -m bench.fence [--files 10000] [--rounds 5] [--check]
 
-Two flows in the same repository make the same files with the same program: one by shell steps, which nobody watches, one by
-agents, which the fence watches. What a further step of each costs is told by a short and a long flow; the difference of
-the two is the fence (with what a call of an agent costs besides: its prompt, its log). CPU time is that of the whole tree.
+Two flows in the same repository make the same files with the same program: one by shell steps, which are not watched, one by
+agents, which the fence watches. A short and a long flow give the cost of a further step of each; the difference is the
+cost of the fence (plus that of an agent call: its prompt, its log). CPU time is that of the whole process tree.
 """
 
 from __future__ import annotations

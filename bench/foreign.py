@@ -65,7 +65,7 @@ class Dvc(Tool):
 
 
 class Specify(Tool):
-    """A workflow of spec-kit: every `run` begins anew, so there is no second run that finds nothing to do."""
+    """A workflow of spec-kit: every `run` starts from scratch, so there is no second run that finds nothing to do."""
 
     def files(self, root: Path, chain: Chain) -> None:
         about = "{id: chain, name: Chain, version: 1.0.0, description: One step after the other.}"

@@ -30,7 +30,7 @@ class Sample:
 
 
 def run(argv: list[str], cwd: Path, env: Mapping[str, str], signal: Path | None = None) -> Sample:
-    """Run to the end; with `signal`, a named pipe, the clock stops when somebody writes to it."""
+    """Run to the end; with `signal`, a named pipe, the clock stops at the first write to it."""
     errors = cwd.parent / f"{cwd.name}.stderr"
     program = shutil.which(argv[0], path=env["PATH"]) or argv[0]
     request = ([program, *argv[1:]], str(cwd), dict(env), str(errors), str(signal or ""), PATIENCE)

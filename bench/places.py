@@ -1,6 +1,6 @@
-"""Where the tools live: one environment with doflow, one with the same libraries without it, one with doit alone.
+"""Environments of the tools: one with doflow, one with the same libraries without it, one with doit alone.
 
-They are copies of what the running interpreter has installed, so nothing is fetched and all use the same doit.
+They are copies of what the running interpreter has installed, so nothing is downloaded and all use the same doit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def build(folder: Path) -> dict[str, Path]:
 
 
 def variables(binary: Path, home: Path) -> dict[str, str]:
-    """A clean environment: nothing of the person who measures."""
+    """A clean environment, without the user's variables and settings."""
     return {
         "PATH": f"{binary}:{os.path.dirname(shutil.which('git') or '/usr/bin/git')}:/usr/bin:/bin",
         "HOME": str(home),
@@ -61,7 +61,7 @@ def _environment(folder: Path, libraries: set[str], with_doflow: bool) -> Path:
 
 
 def _closure(name: str) -> set[str]:
-    """A distribution and all it needs, as far as it is installed; extras are left out."""
+    """A distribution and its installed dependencies, without extras."""
     found: set[str] = set()
     ahead = [name]
     while ahead:
@@ -69,7 +69,7 @@ def _closure(name: str) -> set[str]:
         try:
             needs = metadata.distribution(known).requires or []
         except metadata.PackageNotFoundError:
-            continue  # its marker said that it is not for this platform
+            continue  # not for this platform, by its marker
         found.add(known)
         names = {re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower() for line in needs if "extra ==" not in line}
         ahead += sorted(names - found)
@@ -98,7 +98,7 @@ def _copy_doflow(site: Path) -> None:
 
 
 def _script(path: Path, module: str) -> None:
-    """The start script as the installer of this environment wrote it, for the new place."""
+    """The start script as the installer of this environment wrote it, for the new location."""
     held = Path(sys.executable).with_name(path.name)
     text = _SCRIPT.format(module=module)
     if held.exists() and held.read_bytes().startswith(b"#!"):

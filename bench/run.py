@@ -1,4 +1,4 @@
-"""The benchmark: every scene, every tool, interleaved, as a table; `--check` holds the targets against it."""
+"""The benchmark: every scene, every tool, interleaved, as a table; `--check` compares it with the targets."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
                 _column(scene, size, rounds, known, folder, figures)
             print("\n".join(table.lines(scene.name, scene.about, figures, base)), flush=True)
     missed = table.misses(figures, base)
-    print("\n".join(f"MISS {line}" for line in missed) or "every target that was measured is met")
+    print("\n".join(f"MISS {line}" for line in missed) or "all measured targets are met")
     return 1 if asked.check and missed else 0
 
 
@@ -91,7 +91,7 @@ def _fits(tool: Tool, scene: Scene) -> bool:
 
 
 def _try(deed, taking, tool: Tool):
-    """What the deed gives; a tool that fails is told about and takes no further part."""
+    """The result of the call; a tool that fails is reported and excluded from then on."""
     try:
         return deed()
     except Failed as error:

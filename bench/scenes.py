@@ -1,4 +1,4 @@
-"""What is measured: each scene prepares a tool's project and says which command the clock is for."""
+"""Scenes: each prepares a tool's project and names the command to time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scene:
     makes: bool = False
     signals: bool = False
     warm: bool = False
-    fresh: bool = True  # before every sample the project is as if it had never run
+    fresh: bool = True  # before every sample the project is reset to "never run"
     changes: bool = False
     inner: bool = False
 
@@ -49,19 +49,19 @@ class Scene:
             tool.clean(root, _COMPILED if self.warm else ())
         if self.changes:
             (root / INPUTS / f"{max(1, chain.size - 1)}.txt").write_text(f"changed {turn}\n")
-        os.sync()  # what the preparation left to write is not this tool's to wait for
+        os.sync()  # flush what the preparation wrote, so that the tool does not wait for it
         command = tool.first() if self.fresh else tool.again()
         return measure.run(command, root, tool.env, Path(chain.signal) if chain.signal else None)
 
 
 SCENES = (
-    Scene("no-op", "come back to a finished flow: nothing to do", (10, 100, 1000), (15, 15, 11), ((10_000, 3),),
+    Scene("no-op", "run a finished flow again: nothing to do", (10, 100, 1000), (15, 15, 11), ((10_000, 3),),
           fresh=False),
     Scene("begin, cold", "from the command to the first step's process, nothing compiled before", (10, 100, 1000),
           (11, 9, 7), signals=True),
-    Scene("begin, warm", "the same, the flow is compiled already", (10, 100, 1000), (11, 9, 7),
+    Scene("begin, warm", "the same, with the flow already compiled", (10, 100, 1000), (11, 9, 7),
           signals=True, warm=True),
-    Scene("changed", "one input of a finished flow changed: one step to do", (10, 100, 1000), (9, 9, 7), fresh=False,
+    Scene("changed", "one input of a finished flow changed: one step to run", (10, 100, 1000), (9, 9, 7), fresh=False,
           changes=True),
     Scene("chain", "a first run, every step a command with an input file", (10, 100, 1000), (5, 5, 3), ((10_000, 1),)),
     Scene("chain, bare", "the same without input files", (100, 1000), (5, 3), reads=False),

@@ -27,10 +27,10 @@ def ready():
 """
 OURS = f"""{_START}
 from doflow.flow.parsing import schema
-from doflow.supervise.signals.types import Signal
-from doflow.supervise.signals.store import Store
-schema.fits("signal")
-store = Store(folder, "bench")
+from doflow.supervise.signal_store import Signal
+from doflow.supervise.signal_store import SignalStore
+schema.validator("signal")
+store = SignalStore(folder, "bench")
 begun = ready()
 for number in range({EACH}):
     store.write(Signal("GUIDANCE", {{"node_id": me, "message": str(number)}}))
@@ -56,16 +56,16 @@ print(begun, time.time())
 """
 READ_OURS = f"""
 import sys
-from doflow.supervise.signals import watch
-from doflow.supervise.signals.store import Store
-store, left = Store(sys.argv[1], "bench"), {WRITERS * EACH}
+from doflow.supervise import signal_watch
+from doflow.supervise.signal_store import SignalStore
+store, left = SignalStore(sys.argv[1], "bench"), {WRITERS * EACH}
 while left:
     def take():
         found = 0
         for signal in store.waiting(target="runner"):
             found += store.consume(signal)
         return found or None
-    left -= watch.until(take, [store.folder], 60) or sys.exit("signals are missing")
+    left -= signal_watch.until(take, [store.folder], 60) or sys.exit("signals are missing")
 """
 READ_PLAIN = f"""
 import json, os, sys, time

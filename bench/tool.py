@@ -56,7 +56,7 @@ class Tool:
         raise NotImplementedError
 
     def clean(self, root: Path, keep: tuple[str, ...] = ()) -> None:
-        """As if it had never run. `keep`: files below `.doflow` that stay."""
+        """Reset to "never run". `keep`: files below `.doflow` that stay."""
         self.git(root, "checkout", "-q", "-f", "-B", "main", "begin")
         for ref in self.git(root, "for-each-ref", "--format=%(refname)").split():
             if ref not in ("refs/heads/main", "refs/tags/begin"):
@@ -70,11 +70,11 @@ class Tool:
             remove(root / ".doflow")
 
     def first(self) -> list[str]:
-        """The command that begins."""
+        """The command of the first run."""
         return list(self.argv)
 
     def again(self) -> list[str]:
-        """The command that goes on or finds nothing to do."""
+        """The command that resumes or finds nothing to do."""
         return list(self.argv)
 
     def git(self, root: Path, *words: str) -> str:

@@ -34,7 +34,7 @@ class Doflow(Tool):
 
 
 class Doit(Tool):
-    """A dodo.py as a person writes it."""
+    """A hand-written dodo.py."""
 
     def files(self, root: Path, chain: Chain) -> None:
         (root / "dodo.py").write_text(_DODO.format(

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 def dodo(root: str | None = None) -> dict[str, object]:
     """What doit needs to know: one task creator per flow, and where doflow keeps its state."""
-    import sys
+    import inspect
 
-    from doflow.engine.doit import tasks
+    from doflow.engine.doit import namespace
 
-    return tasks.namespace(root, own=sys._getframe(1).f_globals)
+    frame = inspect.currentframe()
+    caller = frame.f_back if frame is not None else None
+    return namespace.dodo_names(root, own=caller.f_globals if caller is not None else None)

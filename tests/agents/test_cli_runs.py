@@ -83,7 +83,7 @@ def test_a_session_that_was_deleted_is_replaced_by_one_that_is_told_everything(n
         done = project.doit("notes", "--goal=a note", timeout=240)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "is gone, so it is told everything again" in done.stdout
+    assert "no longer exists; a new one gets the full prompt" in done.stdout
     mended = [heard for heard in model.heard if "did not pass" in heard.prompt]
     assert mended and "note of the day" in mended[0].prompt
     first, second, _ = (entry for entry in project.events() if entry["event"] == "returned")

@@ -33,7 +33,7 @@ def _deeds(prompt: str, project: Project) -> tuple[Deed, ...]:
     if found := re.search(r"You review as \*\*(\w+)\*\*", prompt):
         plan = "# Plan" in prompt and found[1] == "critical" and "A better door" not in prompt
         return (Say("ISSUE: H | The door does not open | plan.md\nVERDICT: NO-GO" if plan else "VERDICT: GO"),)
-    if "Mend what the review" in prompt:
+    if "Fix what the review" in prompt:
         path = str(project.run_dir() / "plan.md")
         return Tool("Read", {"file_path": path}), Write(path, "# Plan\n\nA better door.\n"), Say("mended")
     if found := re.search(r"^## Phase (\d)", prompt, re.M):

@@ -39,7 +39,7 @@ def test_a_login_that_is_missing_or_wrong_is_told(name: str, project: Project) -
         asked = agents(project, "--probe")
 
     assert wrong[0] == 1 and "log in" in wrong[1]["hint"] and wrong[1]["login"].endswith("_API_KEY: refused")
-    assert none[0] == 0 and none[1]["login"] == "not to be seen" and none[1]["hint"] == clis.PROGRAMS[name].login
+    assert none[0] == 0 and none[1]["login"] == "not found" and none[1]["hint"] == clis.PROGRAMS[name].login
     assert asked[0] == 1 and asked[1]["login"] == "no" and "log in" in asked[1]["hint"], asked
     assert "/login" in asked[1]["problem"] or "_API_KEY" in asked[1]["problem"]
 
@@ -51,7 +51,7 @@ def test_a_limit_is_told_as_what_it_is(name: str, project: Project) -> None:
         done = project.doflow("agents", "default", "--probe", timeout=240)
 
     assert done.returncode == 1
-    assert "is there, but rate limited" in done.stdout and "default: is rate limited (" in done.stdout
+    assert "installed, but rate limited" in done.stdout and "default: is rate limited (" in done.stdout
     assert "try again at 20" in done.stdout
 
 
@@ -64,4 +64,4 @@ def test_a_model_that_there_is_not_is_named_and_the_call_can_be_made_by_hand(pro
 
     assert (code, found["answered"]) == (1, "no")
     assert "Model not found: scripted/other" in found["problem"]
-    assert found["hint"].startswith("try it by hand: echo ") and "--model scripted/other" in found["hint"]
+    assert found["hint"].startswith("try it: echo ") and "--model scripted/other" in found["hint"]

@@ -102,7 +102,7 @@ def test_what_a_stopped_call_used_is_unknown_and_never_nothing(name: str, end: s
     assert started.returncode == (1 if end == "timeout" else 130)
     assert (call["status"], call["in"], call["out"], call["usd"]) == (end, None, None, None)
     assert call["seconds"] > 0 and "$0" not in told and "free" not in told
-    assert "1 call did not tell what was used (1 of them did not end well); that is not in the sums." in told
+    assert "1 call did not report usage (1 of them failed); not included in the totals." in told
     assert costs(project)["total"]["usd"] is None
 
 
@@ -115,7 +115,7 @@ def test_a_run_waits_for_claudes_limit_and_goes_on_by_itself(project: Project) -
         done = project.doit("notes", "--goal=a note", timeout=240, env=token)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "waiting" in done.stdout and "then it goes on by itself" in done.stdout
+    assert "waiting" in done.stdout and "then it continues by itself" in done.stdout
 
 
 @clis.needed("claude")

@@ -7,7 +7,6 @@ import pytest
 from bench import fence
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_watched_step_costs_a_few_times_a_git_status(tmp_path):
     ratios = fence.measure(tmp_path, 10_000, 3)

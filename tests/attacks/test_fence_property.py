@@ -20,9 +20,9 @@ from doflow.flow.model import Flow, Settings, Step
 from doflow.guard.fence.fence import Fence
 from doflow.guard.fence.scope import Scope
 from doflow.runs.catalogue import Run
-from doflow.runs.context import World
+from doflow.runs.context import RunContext
+from doflow.runs.fingerprint import Key
 from doflow.runs.job import Job
-from doflow.runs.state.fingerprint import Key
 
 TRACKED = ("a.txt", "src/b.py", "src/deep/c.py", "docs/PRD.md", "specs/001-x/input.md", "odd name\n.txt")
 NAMES = st.sampled_from(
@@ -64,13 +64,13 @@ PROPERTY = given(
 )  # the person's deeds, the agent's, what is protected, what the step may write
 
 
+@pytest.mark.smoke
 @examples(12)
 @PROPERTY
 def test_protected_is_as_before_allowed_is_the_agents_and_yours_is_yours(ground, person, agent, protect, writes):
     check(ground, person, agent, tuple(protect), writes)
 
 
-@pytest.mark.slow
 @examples(250)
 @PROPERTY
 def test_the_same_many_times(ground, person, agent, protect, writes):
@@ -83,9 +83,9 @@ def check(ground: Path, person: list, agent: list, protect: tuple[str, ...], wri
         shutil.copytree(ground / "project", root, symlinks=True)
         for deed in person:
             act(root, *deed)
-        world = made(root, protect)
+        context = made(root, protect)
         job = Job(Step("work"), Key("", {}, {}), ("specs/001-x/out.md",), writes)
-        fence, scope = Fence(world), Scope(job, world)
+        fence, scope = Fence(context), Scope(job, context)
         before, committed = picture(root), tracked()
         fence.enter(job)
         for deed in agent:
@@ -94,7 +94,7 @@ def check(ground: Path, person: list, agent: list, protect: tuple[str, ...], wri
 
         fence.look(job)
         fence.leave(job)
-        world.close()
+        context.close()
 
         judge(root, before, after, committed, scope, fence)
 
@@ -115,14 +115,14 @@ def judge(root: Path, before: dict, after: dict, committed: dict, scope: Scope, 
     assert {seen[2] for seen in after.values() if seen[0] == stat.S_IFREG} <= there | aside
 
 
-def made(root: Path, protect: tuple[str, ...]) -> World:
+def made(root: Path, protect: tuple[str, ...]) -> RunContext:
     flow = Flow("work", steps=(Step("work"),))
     run = Run("001-x", "work", "specs/001-x", branch="001-x")
-    world = World(
-        root, flow, run, Settings(protect=protect), plan.build(flow, Settings()), dict(os.environ), lambda _: None
+    context = RunContext(
+        root, flow, run, Settings(protect=protect), plan.build_plan(flow, Settings()), dict(os.environ), lambda _: None
     )
-    world.state_dir.mkdir(parents=True)
-    return world
+    context.state_dir.mkdir(parents=True)
+    return context
 
 
 def picture(root: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -153,7 +153,7 @@ def as_git(seen: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
 
 
 def act(root: Path, deed: str, name: str, number: int, other: str) -> None:
-    """One thing that somebody may do; what cannot be done is not done. Never through a link that leads outside."""
+    """One random operation; an impossible one is skipped. Never through a link that leads outside."""
     path, target = (os.path.join(root, said) for said in (name, other))
     if any(not os.path.realpath(os.path.dirname(place)).startswith(os.fspath(root)) for place in (path, target)):
         return

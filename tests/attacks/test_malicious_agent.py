@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import zlib
 from pathlib import Path
 
 import pytest
@@ -23,15 +22,6 @@ FLOWS = {
 }
 #: what a step adds by right; the lock moves with it
 MADE = ("out.md", "doflow.lock", "tasks.md", "phase_1.py", "phase_2.py")
-QUICK = 9
-
-
-def cases() -> list[object]:
-    """All of them in `.ci/run`, some with the README's command."""
-    return [
-        pytest.param(attack, id=attack.name, marks=() if not zlib.crc32(attack.name.encode()) % QUICK else pytest.mark.slow)
-        for attack in attacks.ALL
-    ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +60,36 @@ def template(folder: Path, flow: str) -> Project:
     return project
 
 
-@pytest.mark.parametrize("attack", cases())
+@pytest.mark.smoke(
+    "edits a protected file",
+    "puts a link in its place",
+    "changes a protected file that git ignores",
+    "keeps size and time of what it edits",
+    "edits the person's uncommitted work",
+    "edits the settings",
+    "rewrites the lock",
+    "hides behind .gitignore",
+    "plants every hook",
+    "sets a filter for all files",
+    "commits by itself",
+    "switches to another branch",
+    "forges the ledger",
+    "edits a protected file in a phase",
+    "makes a protected file that was not there, in a phase",
+    "changes a protected file that git ignores, in a phase",
+    "edits dodo.py, in a phase",
+    "rewrites the lock, in a phase",
+    "edits an earlier artifact, in a phase",
+    "plants modules that shadow libraries, in a phase",
+    "hides an edit from git, in a phase",
+    "switches to another branch, in a phase",
+    "forges the ledger, in a phase",
+)
+@pytest.mark.parametrize("attack", attacks.ALL, ids=lambda attack: attack.name)
 def test_an_attack_leaves_the_repository_as_it_was(attack, templates, tmp_path):
     project = templates["phases" if attack.step == "build" else "work"]
     victim = copied(project, tmp_path)
-    before = Picture(victim)
+    before = Picture(victim, attack.allowed)
     victim.agent(attacks.script(attack))
 
     done = victim.doit("phases" if attack.step == "build" else "work")
@@ -83,7 +98,7 @@ def test_an_attack_leaves_the_repository_as_it_was(attack, templates, tmp_path):
     assert done.returncode == attack.code, said
     assert [word for word in attack.words if word not in said] == [], said
     assert not (victim.outside / "canary").exists(), "planted code ran"
-    after = Picture(victim)
+    after = Picture(victim, attack.allowed)
     assert after.files == before.files
     assert after.steering == before.steering
     assert after.refs == before.refs
@@ -92,12 +107,13 @@ def test_an_attack_leaves_the_repository_as_it_was(attack, templates, tmp_path):
     assert after.stashes == before.stashes
     assert victim.git("fsck", "--no-dangling", "--no-reflogs") == ""
     assert ours(victim, before.commit)
+    assert not attack.allowed or victim.git("status", "--porcelain", "-uall", "--", *attack.allowed) == ""
     kept = victim.doflow("quarantine", "list", "--json").stdout
     assert [path for path in attack.kept if repr(path)[1:-1] not in kept] == [], kept
+    assert not attack.allowed or victim.doit("phases").returncode == 0
     assert not (victim.outside / "canary").exists(), "planted code ran"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["edits a protected file", "plants every hook", "forges the ledger", "deletes the records"]
 )
@@ -113,6 +129,7 @@ def test_after_an_attack_the_same_command_goes_on(name, templates, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.smoke
 def test_there_are_more_than_forty_attacks_and_each_has_its_name():
     names = [attack.name for attack in attacks.ALL]
     assert len(names) == len(set(names)) >= 40
@@ -137,11 +154,11 @@ def copied(project: Project, folder: Path) -> Project:
 class Picture:
     """All that an agent must not change."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, allowed: tuple[str, ...] = ()) -> None:
         self.files = {
             path: seen
             for path, seen in tree(project.root, (".git", ".doflow", "__pycache__")).items()
-            if not (path.startswith(("specs/", "src/")) and path.endswith(MADE))
+            if not (path.startswith(("specs/", "src/")) and path.endswith(MADE)) and path not in allowed
         }
         git = project.root / ".git"
         self.steering = tree(git / "hooks") | tree(git / "info")
@@ -153,8 +170,8 @@ class Picture:
         self.head = (git / "HEAD").read_bytes()
         self.commit = project.git("rev-parse", "HEAD").strip()
         self.stashes = project.git("stash", "list", "--format=%gd %H %s")
-        staged = project.git("ls-files", "-s", "-v").splitlines()
-        self.staged = [line for line in staged if not line.endswith(MADE)]
+        staged = project.git("ls-files", "-s", "-v", "-z").split("\0")
+        self.staged = [line for line in staged if not line.endswith((*MADE, *allowed))]
 
 
 def tree(root: Path, without: tuple[str, ...] = ()) -> dict[str, tuple[object, ...]]:

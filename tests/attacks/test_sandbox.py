@@ -1,4 +1,4 @@
-"""`sandbox: bwrap`: what an agent in the room can do and cannot; and what happens where there is no room to be had."""
+"""`sandbox: bwrap`: what a sandboxed agent can and cannot do, and what happens where no sandbox is available."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ HARM = """{
 
 @pytest.fixture
 def boxed(project: Project) -> Project:
-    """A project whose agent is put into the room; the home holds things that are nobody's business."""
+    """A project with a sandboxed agent; the home holds private files."""
     for path in ("src/app.py", "docs/kept.md", "PRD.md"):
         project.write(path, "as it was\n")
     for path in (".bashrc", ".ssh/id"):
@@ -101,6 +101,7 @@ def settle(project: Project, tries: str) -> None:
     )
 
 
+@pytest.mark.smoke
 @needs_bwrap
 def test_an_agent_in_the_room_can_do_its_work_and_no_harm(boxed):
     before = boxed.tree()
@@ -117,7 +118,6 @@ def test_an_agent_in_the_room_can_do_its_work_and_no_harm(boxed):
 
 
 @needs_bwrap
-@pytest.mark.slow
 def test_a_phase_in_the_room_writes_everything_but_what_is_protected(boxed):
     settle(
         boxed,
@@ -147,6 +147,7 @@ def test_a_phase_in_the_room_writes_everything_but_what_is_protected(boxed):
     assert not Path("/tmp/scratch").exists()
 
 
+@pytest.mark.smoke
 @needs_bwrap
 @pytest.mark.parametrize(
     ("writes", "may"),
@@ -178,7 +179,6 @@ def test_the_room_opens_only_what_may_be_written_also_where_it_is_not_there_yet(
 
 
 @needs_bwrap
-@pytest.mark.slow
 def test_nothing_of_an_agent_in_the_room_outlives_it(boxed):
     settle(boxed, '{"a daemon": lambda: subprocess.Popen(["setsid", "sleep", "4242"], start_new_session=True)}')
     boxed.commit("Settings")
@@ -189,6 +189,7 @@ def test_nothing_of_an_agent_in_the_room_outlives_it(boxed):
     assert b"sleep\x004242" not in b"".join(_lines())
 
 
+@pytest.mark.smoke
 def test_without_bubblewrap_nothing_runs(boxed, tmp_path):
     bare = tmp_path / "bin"
     bare.mkdir()
@@ -203,7 +204,6 @@ def test_without_bubblewrap_nothing_runs(boxed, tmp_path):
     assert boxed.runs() == []
 
 
-@pytest.mark.slow
 def test_where_user_namespaces_are_forbidden_nothing_runs(boxed, tmp_path):
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -228,7 +228,6 @@ def _lines() -> list[bytes]:
 
 
 @needs_bwrap
-@pytest.mark.slow
 @clis.needed("claude")
 def test_claude_code_works_in_the_room_and_can_write_nothing_else(boxed):
     (boxed.home / ".claude").mkdir()

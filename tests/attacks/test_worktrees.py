@@ -9,7 +9,7 @@ from tests.support.crash import killed_at_work
 from tests.support.project import Project, eventually
 
 FLOW = "flow: work\nsteps:\n  write: {prompt: Write it, makes: out.md}\n"
-#: deletes a branch that is checked out elsewhere and one that is not, moves another, and is at work until it is killed
+#: deletes a branch that is checked out elsewhere and one that is not, moves another, and runs until it is killed
 VANDAL = """
 import subprocess, time
 if not nth:
@@ -25,7 +25,7 @@ usual()
 
 @pytest.fixture
 def linked(project: Project, tmp_path: Path) -> Project:
-    """A run in a linked work tree; the main one is on `main`, and a branch `other` is nobody's."""
+    """A run in a linked working tree; the main one is on `main`, and a branch `other` is not checked out."""
     project.flow("work", FLOW)
     project.commit("Ground")
     project.git("branch", "other")
@@ -36,7 +36,6 @@ def linked(project: Project, tmp_path: Path) -> Project:
     return there
 
 
-@pytest.mark.slow
 def test_in_a_linked_work_tree_an_agent_is_undone_too(linked, project):
     linked.agent("""
         import subprocess
@@ -50,13 +49,14 @@ def test_in_a_linked_work_tree_an_agent_is_undone_too(linked, project):
     done = linked.doit("work", "--goal=x")
 
     assert done.returncode == 1
-    assert "write wrote where it may not: .git/hooks/post-commit" in done.stdout
+    assert "write modified files outside its scope: .git/hooks/post-commit" in done.stdout
     assert "refs/heads/001-x" in done.stdout and "refs/heads/other" in done.stdout
     assert project.git("rev-parse", "other", "main") == before
     assert linked.subjects() == ["Begin", "Ground"]
     assert not (project.root / ".git/hooks/post-commit").exists()
 
 
+@pytest.mark.smoke
 def test_what_is_committed_in_another_work_tree_meanwhile_stays(linked, project):
     linked.agent(f"""
         import subprocess
@@ -71,10 +71,10 @@ def test_what_is_committed_in_another_work_tree_meanwhile_stays(linked, project)
     assert done.returncode == 0, done.stdout + done.stderr
     assert project.subjects()[-1] == "By a colleague"
     assert linked.subjects() == ["Begin", "Ground", "write: out.md"]
-    assert "changed git itself" not in done.stdout
+    assert "changed git state" not in done.stdout
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_branch_that_is_gone_under_another_work_tree_is_put_back_and_named(linked, project):
     project.git("commit", "-q", "--allow-empty", "-m", "Nowhere else yet")
     before = project.git("rev-parse", "main")
@@ -98,7 +98,7 @@ def killed(linked: Project) -> None:
     killed_at_work(linked, VANDAL)
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_after_a_kill_branches_are_put_back_too_and_what_moved_since_stays(linked, project):
     before = linked.git("rev-parse", "main", "other", "here")
     killed(linked)
@@ -114,7 +114,6 @@ def test_after_a_kill_branches_are_put_back_too_and_what_moved_since_stays(linke
     assert project.git("status", "--porcelain") == ""
 
 
-@pytest.mark.slow
 def test_a_work_tree_that_is_taken_away_after_a_kill_costs_no_branch(linked, project, tmp_path):
     project.git("worktree", "add", "-q", "-b", "aside", str(tmp_path / "aside"))
     linked.root = project.root
@@ -130,7 +129,7 @@ def test_a_work_tree_that_is_taken_away_after_a_kill_costs_no_branch(linked, pro
     )
 
 
-#: the agent of the first run is at work until somebody says that it may end
+#: the agent of the first run runs until it is told to end
 PATIENT = """
 import time
 (outside / f"at work {nth}").touch()
@@ -140,7 +139,7 @@ usual()
 """
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_run_in_a_work_tree_that_is_added_meanwhile_stays_whole(project, tmp_path):
     project.flow("work", FLOW)
     project.commit("Ground")
@@ -157,7 +156,7 @@ def test_a_run_in_a_work_tree_that_is_added_meanwhile_stays_whole(project, tmp_p
     said = "".join(first.communicate(timeout=60))
 
     assert (second.returncode, first.returncode) == (0, 0), said
-    assert "changed git itself" not in said
+    assert "changed git state" not in said
     assert project.git("log", "-1", "--format=%s", cwd=beside) == "write: out.md\n"
     assert project.git("status", "--porcelain", cwd=beside) == ""
     found = set(project.git("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags").split())
@@ -202,7 +201,6 @@ usual()
 """)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("deed", BEHIND)
 def test_a_work_tree_of_the_agents_own_hides_nothing(ours, deed):
     before = ours.git("rev-parse", "main", "other")
@@ -211,7 +209,7 @@ def test_a_work_tree_of_the_agents_own_hides_nothing(ours, deed):
     done = ours.doit("work", "--goal=ours")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "changed git itself" in done.stdout
+    assert "changed git state" in done.stdout
     assert ours.git("symbolic-ref", "HEAD").strip() == "refs/heads/001-ours"
     assert ours.subjects() == ["Begin", "Ground", "write: out.md"]
     assert ours.git("rev-parse", "main", "other") == before
@@ -219,7 +217,6 @@ def test_a_work_tree_of_the_agents_own_hides_nothing(ours, deed):
     assert ours.git("fsck", "--no-dangling") == ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("deed", "named"),
     [
@@ -235,14 +232,13 @@ def test_behind_a_work_tree_of_its_own_an_agent_still_fails_for_what_steers(ours
     done = ours.doit("work", "--goal=ours")
 
     assert done.returncode == 1
-    assert f"write wrote where it may not: {named}" in done.stdout
+    assert f"write modified files outside its scope: {named}" in done.stdout
     assert ours.git("config", "--get-all", "core.pager", check=False) == ""
     assert not (ours.root / ".git/hooks/post-commit").exists()
     assert ours.git("rev-parse", "refs/doflow/wip/001-ours/write^") == ours.git("rev-parse", "main")
     assert ours.doflow("verify").returncode == 0
 
 
-@pytest.mark.slow
 def test_after_a_kill_a_work_tree_that_was_added_meanwhile_keeps_its_branch(ours):
     killed_at_work(
         ours,

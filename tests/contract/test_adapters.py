@@ -6,17 +6,17 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from doflow.agents import registry
-from doflow.agents.adapters import json_stream as stream, reset_times as resets
+from doflow.agents.adapters import json_stream, vendor_cli
 from doflow.flow.model import Ask, Hook, Outcome, Profile, Status, Usage
 from doflow.util.errors import UsageError
-from doflow.util.process.command import Command, Result
-from doflow.util.records import replace
+from doflow.util.process.runner import Command, Result
 
 SAMPLES = Path(__file__).parent / "samples"
 CLIS = ("claude", "codex", "gemini", "opencode")
@@ -36,7 +36,7 @@ def ask(use: str, root: str = "/project", **more: object) -> Ask:
 
 
 def call(use: str, **more: object) -> Command:
-    return registry.find(use).call(ask(use, **more), PERSON)
+    return registry.find_agent(use).call(ask(use, **more), PERSON)
 
 
 def ended(
@@ -47,7 +47,9 @@ def ended(
     out.write_bytes(data)
     errors.write_text(err)
     result = Result(code, str(out), str(errors), 1.0, stopped)
-    return registry.find(use).outcome(ask(use, **more), result, lambda: pytest.fail("the log itself is to be read"))
+    return registry.find_agent(use).outcome(
+        ask(use, **more), result, lambda: pytest.fail("the log itself is to be read")
+    )
 
 
 def sample(name: str) -> bytes:
@@ -328,7 +330,7 @@ def test_who_is_stopped_while_it_asks_a_busy_server_again_says_so(tmp_path: Path
     outcome = ended("opencode", b"", tmp_path, -15, "max", complaint)
 
     assert (outcome.status, outcome.transient) == (Status.TIMEOUT, True)
-    assert "its last complaint: " in outcome.reason and "Overloaded" in outcome.reason
+    assert "last error: " in outcome.reason and "Overloaded" in outcome.reason
 
 
 def test_a_limit_that_codex_has_waited_out_is_forgotten(tmp_path: Path) -> None:
@@ -355,7 +357,7 @@ TOLD_NO = {
         b'{"type":"tool_result","tool_id":"w","status":"error","error":{"type":"invalid_tool_params",'
         b'"message":"Path not in workspace: Attempted path \\"/a.txt\\" resolves outside"}}\n',
         "",
-        "write_file /a.txt: that is outside of the project",
+        "write_file /a.txt: outside the project",
     ),
 }
 
@@ -461,7 +463,7 @@ def has_success(use: str, data: bytes) -> bool:
     return bool(found) and found[-1]
 
 
-ENDS: dict[str, Callable[[stream.Record], bool]] = {
+ENDS: dict[str, Callable[[json_stream.Record], bool]] = {
     "claude": lambda record: record["is_error"] is False,
     "codex": lambda record: True,
     "opencode": lambda record: record["part"]["reason"] == "stop",
@@ -495,10 +497,62 @@ def test_work_that_began_after_a_success_takes_it_back(use: str, tmp_path: Path)
     assert ended(use, b"\n".join([*lines, again]), tmp_path).status is Status.FAILED
 
 
+RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "Done.", "num_turns": 1}
+AFTER_WORK = {
+    "limit": {"type": "rate_limit_event", "rate_limit_info": {"status": "allowed"}},
+    "init": {"type": "system", "subtype": "init", "session_id": "s", "model": "m"},
+    "tool": {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]}},
+}
+
+
+def streamed(*records: dict[str, object]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+@pytest.mark.parametrize("last", AFTER_WORK)
+def test_a_turn_of_claude_that_broke_off_after_an_earlier_result_is_not_done(last: str, tmp_path: Path) -> None:
+    begun: dict[str, object] = {"type": "assistant", "message": {"id": "m2", "usage": {"input_tokens": 5}}}
+    hooks = (Hook("PreToolUse", "doflow hook write"),)
+
+    broken = ended("claude", streamed(RESULT, begun, AFTER_WORK[last]), tmp_path, hooks=hooks)
+    whole = ended("claude", streamed(RESULT, begun, AFTER_WORK[last], RESULT), tmp_path, hooks=hooks)
+
+    assert (broken.status, broken.transient) == (Status.FAILED, True)
+    assert "ended without reporting success" in broken.reason
+    assert (whole.status, whole.text) == (Status.DONE, "Done.")
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "expected"),
+    [
+        (400, "the connection id is not valid", (Status.FAILED, False)),
+        (400, "timeout must be a number", (Status.FAILED, False)),
+        (400, "unknown parameter: rate limit", (Status.FAILED, False)),
+        (404, "no such model; see /login", (Status.FAILED, False)),
+        (401, "connection refused by policy", (Status.AUTH, False)),
+        (503, "invalid api key store", (Status.FAILED, True)),
+        (529, "quota service", (Status.FAILED, True)),
+        (429, "connection", (Status.RATE_LIMITED, False)),
+        (0, "connection reset", (Status.FAILED, True)),
+        (0, "rate limit reached", (Status.RATE_LIMITED, False)),
+        (0, "not logged in", (Status.AUTH, False)),
+        (0, "the request is not valid", (Status.FAILED, False)),
+    ],
+)
+def test_the_status_of_an_error_outweighs_its_words(
+    status: int, words: str, expected: tuple[Status, bool], tmp_path: Path
+) -> None:
+    record = {"type": "result", "subtype": "success", "is_error": True, "result": words, "num_turns": 1}
+
+    outcome = ended("claude", streamed(record | {"api_error_status": status or None}), tmp_path, 1)
+
+    assert (outcome.status, outcome.transient) == expected
+
+
 def test_a_long_log_is_read_line_by_line_and_an_endless_line_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "LONGEST", 3000)
+    monkeypatch.setattr(json_stream, "LONGEST", 3000)
     first, *rest = sample("codex-done").splitlines()
     long = b'{"type":"item.completed","item":{"type":"agent_message","text":"' + b"x" * 10_000 + b'"}}'
 
@@ -513,7 +567,7 @@ def test_a_long_log_is_read_line_by_line_and_an_endless_line_is_left_out(
 def test_without_a_log_its_text_is_read(use: str, tmp_path: Path) -> None:
     result = Result(0, str(tmp_path / "none"), str(tmp_path / "none"))
 
-    outcome = registry.find(use).outcome(ask(use), result, lambda: sample(f"{use}-done").decode())
+    outcome = registry.find_agent(use).outcome(ask(use), result, lambda: sample(f"{use}-done").decode())
 
     assert outcome.status is Status.DONE
 
@@ -555,7 +609,7 @@ NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
     ],
 )
 def test_the_end_of_a_limit_is_read_from_its_words(words: str, expected: str | None) -> None:
-    found = resets.said(words, NOW)
+    found = vendor_cli.parse_reset_time(words, NOW)
     moment = datetime.fromisoformat(found).astimezone(UTC).replace(tzinfo=None).isoformat() if found else ""
 
     assert expected is None or moment == expected
@@ -573,7 +627,7 @@ def test_claude_is_told_what_is_left_and_a_stop_there_is_a_pause(tmp_path: Path)
     result = Result(1, str(tmp_path / "out.log"), str(tmp_path / "err.log"))
 
     command = call("claude", budget=0.02)
-    outcome = registry.find("claude").outcome(ask("claude", budget=0.02), result, lambda: "")
+    outcome = registry.find_agent("claude").outcome(ask("claude", budget=0.02), result, lambda: "")
 
     assert command.argv[command.argv.index("--max-budget-usd") + 1] == "0.0200"
     assert "--max-budget-usd" not in call("claude").argv

@@ -7,17 +7,17 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from doflow.agents import contract, registry
+from doflow.agents import registry
 from doflow.flow.model import Ask, Check, Outcome, Profile, Status
 from doflow.util.errors import FlowError, UsageError
-from doflow.util.process import runner as process
-from doflow.util.process.command import Result, Timeout
-from doflow.util.records import replace
+from doflow.util.process import runner
+from doflow.util.process.runner import Result, Timeout
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 LONG = Timeout(60, 60)
@@ -26,9 +26,9 @@ PERSON = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "CLAUDECODE": "1", "MY
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    process.reset()
+    runner.reset()
     yield
-    process.close()
+    runner.close()
 
 
 def ask(root: Path, use: str = "rehearsal", argv: tuple[str, ...] = (), **more: object) -> Ask:
@@ -40,11 +40,11 @@ def ask(root: Path, use: str = "rehearsal", argv: tuple[str, ...] = (), **more: 
 
 def perform(question: Ask, environ: Mapping[str, str] = PERSON, timeout: Timeout = LONG) -> Outcome:
     """One call of an agent, as a step makes it; fresh logs each time."""
-    agent = registry.find(question.profile.use)
+    agent = registry.find_agent(question.profile.use)
     logs = Path(question.root) / "logs"
     count = len(list(logs.glob("*.out")))
     out, err = str(logs / f"{count}.out"), str(logs / f"{count}.err")
-    result = process.run(agent.call(question, environ), out, err, timeout, grace=0.2)
+    result = runner.run(agent.call(question, environ), out, err, timeout, grace=0.2)
     return agent.outcome(question, result, lambda: Path(out).read_text())
 
 
@@ -57,7 +57,7 @@ def script(root: Path, text: str, **more: object) -> Ask:
 
 @pytest.mark.parametrize("use", sorted(registry.AGENTS))
 def test_an_agent_is_a_name_and_two_functions_that_take_the_prompt_on_stdin(use: str, tmp_path: Path) -> None:
-    agent = registry.find(use)
+    agent = registry.find_agent(use)
     command = agent.call(ask(tmp_path, use, ("true",), prompt="Grüße"), PERSON)
 
     assert use == agent.NAME
@@ -83,7 +83,7 @@ def test_every_agent_tells_an_end_from_a_stop(
 ) -> None:
     result = Result(code, str(tmp_path / "out"), str(tmp_path / "err"), 1.0, stopped)
 
-    outcome = registry.find(use).outcome(ask(tmp_path, use, ("tool",)), result, lambda: "said")
+    outcome = registry.find_agent(use).outcome(ask(tmp_path, use, ("tool",)), result, lambda: "said")
 
     assert (outcome.status, outcome.transient, outcome.text) == (status, transient, "")
     assert outcome.reason
@@ -93,7 +93,7 @@ def test_every_agent_tells_an_end_from_a_stop(
 def test_exit_zero_alone_is_success_only_where_it_is_the_contract(use: str, tmp_path: Path) -> None:
     result = Result(0, str(tmp_path / "out"), str(tmp_path / "err"), 1.0, "")
 
-    outcome = registry.find(use).outcome(ask(tmp_path, use, ("tool",)), result, lambda: "said")
+    outcome = registry.find_agent(use).outcome(ask(tmp_path, use, ("tool",)), result, lambda: "said")
 
     assert outcome.ok == (use in ("command", "rehearsal"))
     assert outcome.text == ("said" if outcome.ok else "")
@@ -104,19 +104,19 @@ def test_exit_zero_alone_is_success_only_where_it_is_the_contract(use: str, tmp_
 def test_no_agent_takes_a_failure_for_success(use: str, code: int, tmp_path: Path) -> None:
     result = Result(code, str(tmp_path / "out"), str(tmp_path / "err"), 1.0)
 
-    outcome = registry.find(use).outcome(ask(tmp_path, use, ("tool",)), result, lambda: "")
+    outcome = registry.find_agent(use).outcome(ask(tmp_path, use, ("tool",)), result, lambda: "")
 
     assert outcome.status is Status.FAILED
     assert outcome.reason and outcome.hint
 
 
 def test_an_unknown_agent_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(UsageError, match="no agent 'comand'") as caught:
-        registry.find("comand")
+    with pytest.raises(UsageError, match="unknown agent 'comand'") as caught:
+        registry.find_agent("comand")
     assert caught.value.hint == "did you mean `use: command`?"
 
     with pytest.raises(UsageError) as caught:
-        registry.find("zzz")
+        registry.find_agent("zzz")
     assert "rehearsal" in caught.value.hint
 
 
@@ -145,7 +145,7 @@ def test_a_command_gets_its_variables_and_its_prompt_and_its_stdout_is_the_text(
         f"DOFLOW_RUN_DIR={tmp_path}/specs/001-x",
         "DOFLOW_STEP=plan",
     ]  # the second path of DOFLOW_MAKES stands on a line of its own, which grep leaves out
-    assert contract.variables(question)["DOFLOW_MAKES"].split("\n")[1] == f"{tmp_path}/docs/a.md"
+    assert registry.agent_variables(question)["DOFLOW_MAKES"].split("\n")[1] == f"{tmp_path}/docs/a.md"
 
 
 def test_outside_a_phase_there_is_no_phase_variable(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_path_is_taken_as_the_flow_the_project_or_the_system_says_it(tmp_path:
     question = ask(tmp_path)
     said = ("a.md", "/a.md", "specs/001-x/a.md", f"{tmp_path}/b/a.md")
 
-    assert [contract.absolute(question, path).removeprefix(f"{tmp_path}/") for path in said] == [
+    assert [registry.artifact_path(question, path).removeprefix(f"{tmp_path}/") for path in said] == [
         *("specs/001-x/a.md", "a.md", "specs/001-x/a.md", "b/a.md"),
     ]
 
@@ -230,7 +230,7 @@ def test_a_rate_limit_shows_by_exit_code_or_words_and_says_when(text: str, tmp_p
 def test_a_limit_that_ends_too_far_away_is_told_and_not_believed(tmp_path: Path) -> None:
     outcome = perform(script(tmp_path, "echo 'RESUME-AT: 2130-01-01T12:00:00Z'; exit 75"))
 
-    assert "(the agent said 2130-01-01T12:00:00Z; at most 7 days are believed)" in outcome.reason
+    assert "(the agent said 2130-01-01T12:00:00Z; limited to 7 days)" in outcome.reason
     assert datetime.fromisoformat(outcome.resume_at) < datetime.now(UTC) + timedelta(days=8)
 
 
@@ -253,7 +253,7 @@ def test_a_text_that_speaks_of_limits_is_no_rate_limit(tmp_path: Path) -> None:
     ],
 )
 def test_a_reset_time_is_kept_between_a_minute_and_a_week(said: str, expected: str | None) -> None:
-    assert contract.resume_at(said, NOW) in (
+    assert registry.parse_resume_time(said, NOW) in (
         [expected] if expected else ["2026-05-01T12:01:00Z", "2026-05-01T13:00:00Z"]
     )
 
@@ -398,4 +398,4 @@ def test_a_rehearsal_imports_nothing_that_stands_in_the_project(tmp_path: Path) 
         (tmp_path / name).write_text("raise SystemExit(66)\n")
 
     assert perform(ask(tmp_path, makes=("a.md",), check=Check(headings=("X",)))).status is Status.DONE
-    assert registry.find("rehearsal").call(ask(tmp_path), PERSON).argv[:3] == (sys.executable, "-I", "-S")
+    assert registry.find_agent("rehearsal").call(ask(tmp_path), PERSON).argv[:3] == (sys.executable, "-I", "-S")

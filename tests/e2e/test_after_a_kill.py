@@ -76,7 +76,7 @@ def looks(project: Project) -> dict[str, str]:
     return {name: each.stdout for name, each in done.items()}
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_half_a_text_is_no_edit_and_the_next_command_is_to_go_on(killed):
     before = killed.tree()
 
@@ -84,9 +84,9 @@ def test_half_a_text_is_no_edit_and_the_next_command_is_to_go_on(killed):
 
     assert not [name for name, text in said.items() if "adopt" in text or "--force" in text], said
     assert all("next: doit make\n" in said[name] for name in ("all", "one", "why")), said
-    assert "edited since" not in said["why"] and "carries an edit" not in said["plan"]
-    assert "put aside" in said["all"] and "put aside" in said["one"]
-    note = "a killed process left in specs/001-a-house/plan.md is put aside by doit make"
+    assert "edited since" not in said["why"] and "has manual edits" not in said["plan"]
+    assert "to quarantine" in said["all"] and "to quarantine" in said["one"]
+    note = "a killed process left in specs/001-a-house/plan.md will be moved to quarantine by doit make"
     assert note in said["why"] and note in said["plan"]
     assert ["runs", "plan"] in [line.split()[:2] for line in said["plan"].splitlines()]
     assert killed.tree() == before
@@ -98,17 +98,16 @@ def test_half_a_text_is_no_edit_and_the_next_command_is_to_go_on(killed):
     assert (one["next"], why["makes"][0]["edited"]) == ("doit make", False)
     lines = [line for told in (one, ahead) for line in told["steps"] if line["step"] == "plan"] + [why]
     assert [(line["state"], line["edited"]) for line in lines] == [("stale", [])] * 3
-    assert all("put aside" in line["remarks"][0] for line in lines)
+    assert all("moved to quarantine" in line["remarks"][0] for line in lines)
     followers = [line for line in ahead["steps"] if line["step"] == "tasks"]
     assert [(line["state"], line["reasons"]) for line in followers] == [("done", [])]
 
 
-@pytest.mark.always
 def test_adopting_right_after_a_kill_is_refused_and_the_step_is_done(killed):
     refused = killed.doflow("adopt", "plan")
 
     assert refused.returncode == 1
-    assert "plan was killed at work" in refused.stderr and "nothing is adopted" in refused.stderr
+    assert "plan was killed" in refused.stderr and "nothing was adopted" in refused.stderr
     assert all(words in refused.stderr for words in ("doit make", "doflow quarantine list", "doflow adopt plan"))
     assert plan(killed) == OLD
     assert "plan.md" in killed.doflow("quarantine", "list").stdout
@@ -119,7 +118,6 @@ def test_adopting_right_after_a_kill_is_refused_and_the_step_is_done(killed):
     assert killed.calls()[0] == "plan" and plan(killed) != OLD
 
 
-@pytest.mark.slow
 def test_adopting_after_a_kill_in_the_first_call_names_what_is_put_aside_and_how_to_get_it(project):
     project.flow("make", FLOW)
     project.commit("A flow")
@@ -130,10 +128,10 @@ def test_adopting_after_a_kill_in_the_first_call_names_what_is_put_aside_and_how
 
     assert refused.returncode == 1
     path = "specs/001-a-house/spec.md"
-    assert f"{path}, as far as its agent had written it, is put aside: nothing is adopted" in refused.stderr
+    assert f"its partial {path} is in quarantine: nothing was adopted" in refused.stderr
     hint = refused.stderr.rpartition("hint: ")[2]
     back = hint.split("   ")[3].split()
-    assert hint.startswith("doit make   does the step   or   doflow quarantine restore ")
+    assert hint.startswith("doit make   runs the step   or   doflow quarantine restore ")
     assert project.program(*back).returncode == 0
     assert project.read(path) == "# Half of the spec\n"
     assert project.doflow("adopt", "specify").returncode == 0
@@ -146,10 +144,9 @@ def test_adopting_a_second_time_takes_the_old_text_as_it_is(killed, flag):
     done = killed.doflow("adopt", "plan", *flag)
 
     assert (done.returncode, plan(killed)) == (0, OLD), done.stderr
-    assert "Keep plan as it is: plan.md" in killed.subjects()
+    assert "Adopt plan: plan.md" in killed.subjects()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("said", ["implement", "implement:2"])
 def test_code_of_a_killed_phase_is_not_adopted_after_it_was_put_back(made, said):
     made.agent(HALF.format(step="implement", deed="put('src/phase_2.py', 'HALF')"))
@@ -158,12 +155,11 @@ def test_code_of_a_killed_phase_is_not_adopted_after_it_was_put_back(made, said)
     assert "next: doit make\n" in made.doflow("status").stdout
     refused = made.doflow("adopt", said, "--anyway")
 
-    assert (refused.returncode, "implement was killed at work" in refused.stderr) == (1, True), refused.stderr
+    assert (refused.returncode, "implement was killed" in refused.stderr) == (1, True), refused.stderr
     assert f"doflow adopt {said}" in refused.stderr
     assert made.read("src/phase_2.py") == "PHASE = '2'\n"
 
 
-@pytest.mark.slow
 def test_an_edit_that_was_there_before_the_kill_is_still_one(made):
     (made.run_dir() / "plan.md").write_text("# Mine\n")
     with (made.run_dir() / "spec.md").open("a") as file:
@@ -172,12 +168,11 @@ def test_an_edit_that_was_there_before_the_kill_is_still_one(made):
     cut(made, "--force=plan")
 
     assert "next: doit make\n" in made.doflow("status").stdout
-    assert "carries an edit by hand" in made.doflow("plan").stdout
+    assert "has manual edits" in made.doflow("plan").stdout
     assert made.doit("make").returncode == 2
     assert plan(made) == "# Mine\n"
 
 
-@pytest.mark.slow
 def test_what_a_killed_command_half_made_is_no_edit_either(made):
     made.write("tools/count.sh", 'echo half > "$DOFLOW_RUN_DIR/count.txt"; touch ../outside/ready; sleep 60\n')
     (made.run_dir() / "plan.md").write_text("# Mine, longer than before\n")
@@ -191,13 +186,12 @@ def test_what_a_killed_command_half_made_is_no_edit_either(made):
     assert (made.run_dir() / "count.txt").read_text().strip() == str(len("# Mine, longer than before\n"))
 
 
-@pytest.mark.slow
 def test_looking_while_a_run_works_says_so_and_nothing_of_a_kill(made):
     made.agent(HALF.format(step="plan", deed="make('# Half of the plan\\n')"))
     run = made.start("doit", "make", "--force=plan")
     try:
         assert eventually((made.outside / "ready").exists)
-        assert not any("put aside" in text for text in looks(made).values())
+        assert not any("put aside" in text or "moved to quarantine" in text for text in looks(made).values())
     finally:
         run.send_signal(signal.SIGINT)
         run.wait(60)
@@ -243,7 +237,7 @@ def in_phase(project: Project, *, whole: bool = False) -> Project:
     return project
 
 
-@pytest.mark.always
+@pytest.mark.smoke("changed", "removed and committed")
 @pytest.mark.parametrize("how", ["changed", "staged", "committed", "new", "new and committed", "removed and committed"])
 def test_what_a_person_did_after_a_phase_was_killed_is_theirs(how, project):
     in_phase(project)
@@ -265,7 +259,7 @@ def test_what_a_person_did_after_a_phase_was_killed_is_theirs(how, project):
     assert (done.returncode, "commit or stash" in told) == (
         (2, True) if how in ("changed", "staged") else (0, False)
     ), told
-    assert f"taken as yours: {name}" in told
+    assert f"kept as your edits: {name}" in told
     assert not (project.root / "half.py").exists(), "what the killed agent left is aside"
     assert project.git("status", "--porcelain", name) == status
     assert (project.root / name).exists() is (how != "removed and committed")

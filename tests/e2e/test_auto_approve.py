@@ -38,6 +38,7 @@ def test_the_yes_is_kept_if_the_next_step_ends_without_a_commit(dev: Project, en
     assert dev.doflow("verify").returncode == 0
 
 
+@pytest.mark.smoke
 def test_a_kept_yes_is_to_the_bytes_that_were_there_and_can_be_taken_back(dev: Project):
     dev.agent("if step == 'plan': stop(75)\necho()")
     assert dev.doit("dev", "--goal=x", "--auto-approve").returncode == 3
@@ -49,6 +50,21 @@ def test_a_kept_yes_is_to_the_bytes_that_were_there_and_can_be_taken_back(dev: P
     assert dev.doflow("reject", "spec", "--note", "shorter").returncode == 0
     again = dev.doit("dev")
     assert (again.returncode, "Is it right?" in again.stdout) == (2, True)
+
+
+def test_a_yes_is_to_the_bytes_and_holds_again_when_they_are_back(dev: Project):
+    dev.agent("if step == 'plan': stop(75)\nusual()")
+    assert dev.doit("dev", "--goal=x", "--auto-approve").returncode == 3
+    spec = dev.run_dir() / "spec.md"
+    approved = spec.read_text()
+    spec.write_text("# Mine\n")
+    asked = dev.doit("dev")
+    assert (asked.returncode, "Is it right?" in asked.stdout) == (2, True), asked.stdout
+    spec.write_text(approved)
+
+    assert dev.doit("dev").returncode == 3
+
+    assert dev.calls() == ["spec", "plan", "plan"]
 
 
 def test_resetting_the_run_takes_back_the_yes_of_a_gate_that_only_asks(dev: Project):

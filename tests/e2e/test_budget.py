@@ -7,7 +7,7 @@ from tests.e2e.test_cost import TELLS
 from tests.support.project import Project, eventually
 
 from doflow.flow.model import Settings
-from doflow.runs.state import usage as tally
+from doflow.runs import usage
 
 FLOW = """
     flow: work
@@ -36,14 +36,14 @@ def work(project: Project) -> Project:
     return project
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_run_pauses_when_its_budget_is_used_up_and_goes_on_when_it_is_raised(work):
     work.settings("budget: {usd: 0.5}\n", agent=PRICED)
     done = work.doit("work", "--goal=x")
 
     assert (done.returncode, work.calls()) == (2, ["one", "two"])
     assert "the budget of this run is used up: $0.60 of $0.50" in done.stdout
-    assert "what is above it was spent by calls that were under way" in done.stdout
+    assert "calls that were already running went over it" in done.stdout
     assert "doit work --budget=1.1" in done.stdout
     assert (work.state()["status"], work.state()["completed"]) == ("paused", ["one", "two"])
     assert "is used up" in work.state()["pauseReason"]
@@ -73,9 +73,10 @@ def test_a_limit_that_is_none_is_refused_before_anything_begins(work):
     done = work.doit("work", "--goal=x", "--budget=plenty")
 
     assert (done.returncode, work.calls(), work.runs()) == (1, [], [])
-    assert "--budget=plenty is no limit" in done.stderr and "500000tokens" in done.stderr
+    assert "invalid --budget=plenty" in done.stderr and "500000tokens" in done.stderr
 
 
+@pytest.mark.smoke
 def test_a_step_has_a_budget_of_its_own_and_its_repairs_count(work):
     work.flow("work", FLOW.replace("two.md}", "two.md, check: {headings: [Nowhere]}, repair: 5, budget: {usd: 0.7}}"))
     work.settings("", agent=PRICED)
@@ -107,7 +108,7 @@ def test_a_used_up_budget_is_an_error_if_the_settings_say_so(work):
     assert (done.returncode, work.calls(), work.state()["status"]) == (1, ["one", "two"], "failed")
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_budget_in_dollars_without_a_price_is_refused_before_anything_begins(work):
     work.settings("budget: {usd: 20}\n")
 
@@ -115,7 +116,7 @@ def test_a_budget_in_dollars_without_a_price_is_refused_before_anything_begins(w
 
     assert (done.returncode, work.calls(), work.runs()) == (1, [], [])
     told = done.stdout + done.stderr
-    assert "nobody says what a call of the agent 'default' (command) costs" in told
+    assert "there is no price for the agent 'default' (command)" in told
     assert "price: {in: 3, out: 15}" in told and "budget: {tokens: 500000}" in told
 
 
@@ -127,7 +128,7 @@ def test_a_budget_pauses_when_calls_do_not_tell_what_they_used(work, limit):
     done = work.doit("work", "--goal=x")
 
     assert (done.returncode, work.calls()) == (2, ["one"])
-    assert "the budget of this run cannot be kept: 1 call" in done.stdout
+    assert "the budget of this run cannot be enforced: 1 call" in done.stdout
     assert work.doit("work", "--budget=none").returncode == 0
 
 
@@ -144,6 +145,7 @@ def test_a_program_is_told_what_is_left(work):
     ]  # fmt: skip
 
 
+@pytest.mark.smoke("C-0.5-2-NO-GO")
 @pytest.mark.parametrize(
     ("severity", "limit", "code", "verdict"),
     [
@@ -191,7 +193,7 @@ def test_a_review_that_nobody_could_finish_is_a_pause_and_no_pass(work):
     assert sorted(line for line in work.calls() if "persona" in line) == ["check persona ann", "check persona bob"]
 
 
-@pytest.mark.always
+@pytest.mark.smoke("usd: 5")
 @pytest.mark.parametrize("limit", ["usd: 5", "tokens: 5000"])
 def test_what_calls_did_not_tell_stops_every_command_until_a_limit_is_named(work, limit):
     work.settings(f"budget: {{{limit}}}\n", agent=PRICED)
@@ -202,10 +204,10 @@ def test_what_calls_did_not_tell_stops_every_command_until_a_limit_is_named(work
     again = work.doit("work")
 
     assert (again.returncode, work.calls()) == (2, ["one"]), "typing the command again lifts nothing"
-    assert "1 call did not tell what was used" in again.stdout and f"doit work {said}" in again.stdout
+    assert "1 call did not report usage" in again.stdout and f"doit work {said}" in again.stdout
     more = work.doit("work", said)
     assert (more.returncode, work.calls()) == (2, ["one", "two"]), more.stdout
-    assert f"1 call did not tell what was used; {said} goes on" in more.stdout
+    assert f"1 call did not report usage; {said} continues" in more.stdout
     assert (work.doit("work").returncode, work.calls()) == (2, ["one", "two"]), "the one since then is not accepted"
     work.agent(TELLS + "uses(100, 10, 0, 0.30); work()")
     last = work.doit("work", said)
@@ -259,11 +261,11 @@ def test_a_call_that_was_killed_with_doflow_stops_the_next_one(work):
 
 
 def test_a_price_that_is_added_later_counts_for_the_calls_before_it():
-    spent = tally.Spent()
+    spent = usage.Spent()
     for model in ("known", "odd"):
         spent.add({"status": "done", "in": 1_000_000, "out": 0, "usd": None, "agent": "a", "model": model}, now=False)
 
-    priced = tally.priced(spent, Settings(prices={"known": {"in": 2.0}}))
+    priced = usage.apply_prices(spent, Settings(prices={"known": {"in": 2.0}}))
 
     assert (priced.usd, [entry["model"] for entry in priced.unpriced]) == (2.0, ["odd"])
     assert (spent.usd, len(spent.unpriced), priced.tokens, priced.calls) == (0.0, 2, 2_000_000, 2)

@@ -52,7 +52,7 @@ def warnings(project: Project) -> str:
 # --- a check that is handed back
 
 
-@pytest.mark.always
+@pytest.mark.smoke("tracked")
 @pytest.mark.parametrize("before", ["new", "untracked", "tracked"])
 def test_what_a_check_writes_does_not_fail_the_step_that_is_repaired(project: Project, before: str) -> None:
     if before == "tracked":
@@ -80,7 +80,7 @@ def test_a_file_that_a_check_removes_is_not_missed_either(project: Project) -> N
     assert project.git("status", "--porcelain") == " D cache/old.bin\n?? out/\n"
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_what_the_agent_itself_changes_of_it_is_refused(project: Project) -> None:
     spec(project, COUNT)
     project.agent(WRITER + "if role == 'repair': put('.coverage', 'mine now')")
@@ -88,7 +88,7 @@ def test_what_the_agent_itself_changes_of_it_is_refused(project: Project) -> Non
     done = project.doit("work", "--goal=x")
 
     assert (done.returncode, project.calls()) == (1, ["spec", "spec repair"]), done.stdout
-    assert "spec wrote where it may not: .coverage" in done.stdout
+    assert "spec modified files outside its scope: .coverage" in done.stdout
     assert project.read(".coverage").strip("x\n") == "", "as the check left it"
     assert project.doflow("quarantine", "list").stdout.count(".coverage") == 1
 
@@ -101,7 +101,7 @@ def test_what_the_agent_writes_elsewhere_in_any_call_is_refused(project: Project
     done = project.doit("work", "--goal=x")
 
     assert done.returncode == 1
-    assert "spec wrote where it may not: src/evil.py" in done.stdout
+    assert "spec modified files outside its scope: src/evil.py" in done.stdout
     assert not (project.root / "src").exists()
 
 
@@ -131,7 +131,7 @@ def test_an_artifact_that_a_check_puts_in_order_is_committed_that_way(project: P
 PROTECTED = ("PRD.md", "doflow.yaml", "flows/new.yaml", ".git/hooks/post-commit", "specs/001-x/input.md")
 
 
-@pytest.mark.always
+@pytest.mark.smoke("PRD.md-0", ".git/hooks/post-commit-1")
 @pytest.mark.parametrize("repair", [0, 1])
 @pytest.mark.parametrize("target", PROTECTED)
 def test_what_is_protected_is_put_back_after_a_check_too(project: Project, target: str, repair: int) -> None:
@@ -154,7 +154,7 @@ def test_what_is_protected_is_put_back_after_a_check_too(project: Project, targe
 # --- phases
 
 
-@pytest.mark.always
+@pytest.mark.smoke("True")
 @pytest.mark.parametrize("tracked", [True, False])
 def test_what_the_check_of_a_phase_writes_is_in_no_commit_and_holds_no_phase_up(
     project: Project, tracked: bool
@@ -204,7 +204,7 @@ def test_what_a_person_makes_of_it_is_theirs(project: Project) -> None:
     done = project.doit("work")
 
     assert done.returncode == 2
-    assert ".coverage changed and not committed" in done.stdout
+    assert "uncommitted changes in .coverage" in done.stdout
     assert project.read(".coverage") == "by hand\n"
 
 
@@ -219,7 +219,7 @@ def test_a_check_makes_nothing_its_own_of_what_a_person_has_not_committed(projec
     done = project.doit("work", "--goal=x")
 
     assert done.returncode == 2
-    assert "notes.txt changed and not committed" in done.stdout
+    assert "uncommitted changes in notes.txt" in done.stdout
     assert project.read("notes.txt") == "old\nmine\nx\n"
 
 
@@ -239,7 +239,7 @@ def shell(project: Project, keys: str = "", more: str = "") -> None:
     project.commit("Ground")
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_what_the_command_of_a_step_writes_is_not_what_had_to_be_mended(project: Project) -> None:
     shell(project)
 
@@ -270,7 +270,7 @@ def test_with_writes_it_is_the_steps_and_held_to_that(project: Project) -> None:
     done = project.doit("work", "--goal=y")
 
     assert done.returncode == 1
-    assert "test wrote where it may not: report.txt" in done.stdout
+    assert "test modified files outside its scope: report.txt" in done.stdout
 
 
 def test_what_is_protected_still_fails_it(project: Project) -> None:
@@ -280,7 +280,7 @@ def test_what_is_protected_still_fails_it(project: Project) -> None:
     done = project.doit("work", "--goal=x")
 
     assert done.returncode == 1
-    assert "test wrote where it may not: PRD.md" in done.stdout
+    assert "test modified files outside its scope: PRD.md" in done.stdout
     assert project.read("PRD.md") == "as it was\n"
 
 

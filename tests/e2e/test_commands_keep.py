@@ -46,13 +46,15 @@ def findings(project: Project) -> list[str]:
     return [one["message"] for one in told["findings"]]
 
 
+@pytest.mark.smoke
 def test_a_sound_run_has_no_findings(duo):
     done = duo.doflow("verify")
 
     assert (done.returncode, findings(duo)) == (0, [])
-    assert done.stdout == "1 run: lock, files, ledger, commits and state agree\n"
+    assert done.stdout == "1 run: lock file, files, event log, commits and state agree\n"
 
 
+@pytest.mark.smoke
 def test_an_edited_and_a_missing_artifact_are_found(duo):
     (duo.run_dir() / "spec.md").write_text("mine\n")
     (duo.run_dir() / "plan.md").unlink()
@@ -64,6 +66,7 @@ def test_an_edited_and_a_missing_artifact_are_found(duo):
     assert "plan.md is in the lock, but not on the disk" in found[1]
 
 
+@pytest.mark.smoke
 def test_a_torn_line_of_the_ledger_is_found_and_can_be_taken_out(duo):
     path = duo.root / ".doflow/runs/001-a-pair/events.jsonl"
     whole = path.read_bytes()
@@ -72,7 +75,7 @@ def test_a_torn_line_of_the_ledger_is_found_and_can_be_taken_out(duo):
 
     [found] = findings(duo)
 
-    assert f"line {number}: not an entry" in found
+    assert f"line {number}: not an event" in found
     done = json.loads(duo.doflow("verify", "--json").stdout)["findings"][0]["hint"]
     assert f"sed -i '{number}d'" in done
 
@@ -85,11 +88,12 @@ def test_several_spoilt_lines_are_taken_out_by_the_one_command_that_is_told(duo)
     [found] = json.loads(duo.doflow("verify", "--json").stdout)["findings"]
     subprocess.run(("sh", "-c", found["hint"].partition("   ")[0]), check=True, timeout=10)
 
-    assert "lines 3, 6: not an entry" in found["message"]
+    assert "lines 3, 6: not an event" in found["message"]
     assert path.read_bytes() == b"".join(whole)
     assert findings(duo) == []
 
 
+@pytest.mark.smoke
 def test_a_lock_changed_by_hand_is_found(duo):
     lock = duo.run_dir() / "doflow.lock"
     line = next(line for line in lock.read_text().splitlines() if line.startswith('  "plan": {"key"'))
@@ -99,7 +103,7 @@ def test_a_lock_changed_by_hand_is_found(duo):
     found = findings(duo)
 
     assert any("the key of plan in the lock (ffffffffffff) is in no commit" in words for words in found)
-    assert any("doflow.lock is not as in the last commit (step plan)" in words for words in found)
+    assert any("doflow.lock differs from the last commit (step plan)" in words for words in found)
 
 
 def test_a_lock_that_cannot_be_read_or_is_gone_is_found(duo):
@@ -111,6 +115,7 @@ def test_a_lock_that_cannot_be_read_or_is_gone_is_found(duo):
     assert any("doflow.lock is gone" in words for words in findings(duo))
 
 
+@pytest.mark.smoke
 def test_a_commit_taken_out_of_the_history_is_found(duo):
     duo.git("reset", "-q", "--soft", "HEAD~1")
 
@@ -238,7 +243,7 @@ def test_a_killed_run_is_found_until_it_went_on(duo):
     while duo.doflow("clean", "--dry-run").returncode:
         time.sleep(0.1)
 
-    assert findings(duo) == ["killed while spec was at work: begun and not finished"]
+    assert findings(duo) == ["killed while spec was running: started and not finished"]
 
     duo.agent("echo()")
     assert duo.doit("duo").returncode == 0
@@ -257,9 +262,9 @@ def test_a_state_file_that_lies_is_found(duo):
     path = duo.root / ".doflow/runs/001-a-pair/pipeline-state.json"
     values = json.loads(path.read_text())
     path.write_text(json.dumps(values | {"completed": ["spec"]}))
-    assert any("says done: spec; lock and ledger say: spec, plan" in words for words in findings(duo))
+    assert any("says done: spec; lock file and event log say: spec, plan" in words for words in findings(duo))
     path.write_text(json.dumps(values | {"status": "active"}))
-    assert any("nobody works on it" in words for words in findings(duo))
+    assert any("no process is running it" in words for words in findings(duo))
     path.write_text("{")
     assert any("cannot be read" in words for words in findings(duo))
     path.unlink()
@@ -273,7 +278,7 @@ def test_what_a_killed_process_left_lying_is_found_and_cleaned(duo):
         duo.write(path, "half")
     (duo.root / ".doflow/runs/009-nothing/logs").mkdir(parents=True)
 
-    assert findings(duo) == [".doflow/runs/009-nothing/ is the state of no run"]
+    assert findings(duo) == [".doflow/runs/009-nothing/ does not belong to any run"]
     remarks = json.loads(duo.doflow("verify", "--json").stdout)["remarks"]
     assert [words.partition(" is ")[0] for words in remarks] == sorted(left), "they do no harm"
     assert duo.doflow("clean").returncode == 0
@@ -302,6 +307,7 @@ def kept(project: Project, path: str) -> str:
     return next(one["id"] for one in told if one["path"] == path)
 
 
+@pytest.mark.smoke
 def test_what_was_moved_away_is_listed_and_shown(strayed):
     ident = kept(strayed, "deep/stray.txt")
 
@@ -313,6 +319,7 @@ def test_what_was_moved_away_is_listed_and_shown(strayed):
     assert strayed.doflow("quarantine", "show", "zz").returncode == 1
 
 
+@pytest.mark.smoke
 def test_what_was_moved_away_comes_back_and_covers_nothing(strayed):
     ident = kept(strayed, "deep/stray.txt")
     assert strayed.doflow("quarantine", "restore", ident[:6]).returncode == 0
@@ -343,6 +350,7 @@ def aged(path: Path, days: float) -> None:
     os.utime(path, (then, then))
 
 
+@pytest.mark.smoke
 def test_clean_removes_old_logs_and_what_no_run_refers_to(duo):
     logs = sorted((duo.root / ".doflow/runs/001-a-pair/logs").iterdir())
     aged(logs[0], 31)
@@ -362,6 +370,7 @@ def test_clean_removes_old_logs_and_what_no_run_refers_to(duo):
     assert not logs[1].exists()
 
 
+@pytest.mark.smoke
 def test_after_clean_nothing_is_done_again(duo):
     duo.doflow("clean", "--older-than", "0s")
     duo.forget_calls()

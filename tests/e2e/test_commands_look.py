@@ -70,6 +70,7 @@ def states(project: Project, run: str = "1") -> dict[str, str]:
 # the command line itself
 
 
+@pytest.mark.smoke
 def test_without_words_it_lists_every_verb(project: Project):
     plain, asked = project.doflow(), project.doflow("--help")
 
@@ -80,9 +81,9 @@ def test_without_words_it_lists_every_verb(project: Project):
 
 
 def test_every_verb_has_help_with_examples(project: Project):
-    from doflow.cli import main as cli
+    from doflow.cli import main
 
-    for verb in cli.VERBS:
+    for verb in main.VERBS:
         told = project.doflow(verb, "--help")
         assert told.returncode == 0, verb
         assert f"usage: doflow {verb}" in told.stdout
@@ -99,12 +100,13 @@ def test_a_mistyped_verb_is_an_error_that_names_the_right_one(project: Project):
     told = project.doflow("staus")
 
     assert (told.returncode, told.stdout) == (1, "")
-    assert told.stderr == "ERROR: doflow has no verb 'staus'\n  hint: did you mean: doflow status\n"
+    assert told.stderr == "ERROR: unknown command: 'staus'\n  hint: did you mean: doflow status\n"
 
 
 BAD = [("status", "--nonsense"), ("why",), ("logs", "--attempt", "x"), ("show", "--format", "png")]
 
 
+@pytest.mark.smoke("words0")
 @pytest.mark.parametrize("words", BAD)
 def test_bad_arguments_never_look_like_a_pause(project: Project, words: tuple[str, ...]):
     told = project.doflow(*words)
@@ -113,6 +115,7 @@ def test_bad_arguments_never_look_like_a_pause(project: Project, words: tuple[st
     assert f"hint: doflow {words[0]} --help" in told.stderr
 
 
+@pytest.mark.smoke
 def test_with_json_an_error_is_one_object_on_stderr(project: Project):
     told = project.doflow("status", "77", "--json")
 
@@ -122,7 +125,7 @@ def test_with_json_an_error_is_one_object_on_stderr(project: Project):
     assert found == {
         "event": "error",
         "run": "",
-        "message": "there is no run 77 (there are: none yet)",
+        "message": "no run named 77 (runs: none yet)",
         "hint": "doflow status lists them",
     }
 
@@ -145,6 +148,7 @@ def test_looking_does_not_import_the_heavy_libraries(project: Project):
     assert shown.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.smoke
 def test_nothing_that_looks_writes_anything(done: Project):
     done.write("specs/001-log-in-by-a/spec.md", "# Spec\n\n## Requirements\n\nMine.\n")
     before = everything(done.root)
@@ -165,9 +169,10 @@ def test_status_without_a_run_says_how_to_start_one(project: Project):
     told = project.doflow("status")
 
     assert told.returncode == 0
-    assert told.stdout.startswith('no run here yet. Start one: doit FLOW --goal="…"')
+    assert told.stdout.startswith('No runs yet. Start one: doit FLOW --goal="…"')
 
 
+@pytest.mark.smoke
 def test_status_of_a_finished_run(done: Project):
     row = looked(done, "status")["runs"][0]
 
@@ -198,6 +203,7 @@ def test_status_tells_an_edit_from_what_it_makes_stale(done: Project):
     assert told.endswith("next: doit tiny\n")
 
 
+@pytest.mark.smoke
 def test_status_names_the_gate_and_the_command_that_passes_it(project: Project):
     project.flow("asking", ASKING)
     project.commit()
@@ -275,7 +281,7 @@ def test_a_refusal_before_there_is_a_run_asks_for_the_same_command(project: Proj
     (project.home / ".gitconfig").write_text("")
 
     told = project.doit("tiny", "--goal=x", env={"GIT_CONFIG_GLOBAL": os.devnull, "EMAIL": ""}).stdout
-    assert "git does not know who you are" in told
+    assert "Git identity is not configured" in told
     assert "then the same command again" in told
     assert "then: doit tiny" not in told
 
@@ -336,9 +342,7 @@ def test_a_killed_run_is_told_as_dead_with_the_command_that_goes_on(project: Pro
 
 def test_asking_never_makes_a_run_believe_that_somebody_works(done: Project):
     """The lock is only looked at; a run that starts in that moment still gets it."""
-    code = (
-        "import sys; from pathlib import Path; from doflow.runs import mutex\nwhile True: mutex.held(Path(sys.argv[1]))"
-    )
+    code = "import sys; from pathlib import Path; from doflow.runs import mutex\nwhile True: mutex.is_held(Path(sys.argv[1]))"
     asking = subprocess.Popen((sys.executable, "-c", code, str(done.root)))
     try:
         time.sleep(0.2)
@@ -349,6 +353,7 @@ def test_asking_never_makes_a_run_believe_that_somebody_works(done: Project):
     assert codes == [0, 0, 0, 0]
 
 
+@pytest.mark.smoke
 def test_hostile_text_in_a_goal_cannot_reach_the_terminal(project: Project):
     assert project.doit("tiny", "--goal=red \x1b[31m and \u202e back").returncode == 0
 
@@ -366,6 +371,7 @@ def verdicts(project: Project, *words: str) -> dict[str, str]:
     return {row["step"]: row["verdict"] for row in looked(project, "plan", *words)["steps"]}
 
 
+@pytest.mark.smoke
 def test_plan_of_a_run_that_has_not_begun(project: Project):
     assert verdicts(project, "tiny", "--goal=x") == dict.fromkeys(("specify", "plan", "tasks", "implement"), "runs")
     assert looked(project, "plan", "tiny", "--goal=x")["stops"] == []
@@ -375,7 +381,7 @@ def test_plan_says_what_would_stop_the_run(project: Project):
     (project.home / ".gitconfig").write_text("")
 
     stops = looked(project, "plan", "tiny")["stops"]
-    assert "git does not know who you are" in stops[0]
+    assert "Git identity is not configured" in stops[0]
     assert '--goal="…" is needed' in stops[1]
 
 
@@ -395,6 +401,7 @@ def test_plan_tells_what_runs_from_what_may(done: Project):
     assert shown[2]["reasons"] == ["specs/001-log-in-by-a/plan.md was edited by hand"]
 
 
+@pytest.mark.smoke
 def test_what_plan_says_is_what_doit_does(done: Project):
     done.write("specs/001-log-in-by-a/spec.md", "# Spec\n\n## Requirements\n\nMine.\n")
     said = verdicts(done)
@@ -410,7 +417,7 @@ def test_what_plan_says_is_what_doit_does(done: Project):
 def test_plan_knows_what_doit_was_told_to_forget(done: Project):
     assert done.doit("forget", "tiny:plan").returncode == 0
 
-    assert looked(done, "why", "plan")["reasons"] == ["you told doit to forget it"]
+    assert looked(done, "why", "plan")["reasons"] == ["forgotten with doit forget"]
     assert verdicts(done)["plan"] == "runs"
 
 
@@ -419,7 +426,7 @@ def test_plan_pauses_where_an_edit_is_in_the_way(done: Project):
     done.write("specs/001-log-in-by-a/spec.md", "# Spec\n\n## Requirements\n\nMine.\n")
 
     assert verdicts(done)["plan"] == "pauses"
-    assert "carries an edit by hand" in done.doflow("plan").stdout
+    assert "has manual edits" in done.doflow("plan").stdout
 
 
 def test_plan_of_a_router_that_has_not_answered(project: Project):
@@ -438,9 +445,10 @@ def test_plan_after_the_router_has_answered(project: Project):
     assert project.doit("routed", "--goal=x").returncode == 0
 
     assert verdicts(project) == {"triage": "up to date", "triage.route": "up to date", "build": "up to date"}
-    assert "no route of this run leads to plan" in project.doflow("why", "plan").stdout
+    assert "plan is not on the route of this run" in project.doflow("why", "plan").stdout
 
 
+@pytest.mark.smoke("implement:2")
 @pytest.mark.parametrize("step", ["specify", "plan", "implement:2"])
 def test_the_prompt_shown_is_the_prompt_sent(project: Project, step: str):
     """Of a run that has not begun, of one in the middle, of a phase."""
@@ -512,7 +520,7 @@ def test_plan_asks_which_run_is_meant(project: Project):
 
     told = project.doflow("plan", "tiny")
     assert told.returncode == 1
-    assert "tiny has 2 unfinished runs; which one is meant?" in told.stderr
+    assert "tiny has 2 unfinished runs; which one do you mean?" in told.stderr
 
 
 def test_plan_says_that_a_bad_list_of_items_fails_and_names_what_is_wrong_below(project: Project):
@@ -525,8 +533,8 @@ def test_plan_says_that_a_bad_list_of_items_fails_and_names_what_is_wrong_below(
     told = project.doflow("plan").stdout.splitlines()
 
     assert done.returncode == 1
-    assert told[3].startswith("  fails       each  you      step each asks for {item_name}"), told
-    assert told[4].startswith("  each: next: write `name: …` in every item; mend specs/001-x/list.yaml")
+    assert told[3].startswith("  fails       each  you      step each uses {item_name}"), told
+    assert told[4].startswith("  each: next: write `name: …` in every item; fix specs/001-x/list.yaml")
     assert told[5] == "1 to fail, 1 up to date"
 
 
@@ -562,7 +570,7 @@ def test_why_shows_what_is_not_paid_for(done: Project):
     shown = looked(done, "why", "plan")
     assert shown["fresh"] is True
     assert shown["remarks"] == ["its agent was default, now default bigger"]
-    assert "(shown, not redone; doit tiny --force=plan redoes it)" in done.doflow("why", "plan").stdout
+    assert "(not run again for this; to run it again: doit tiny --force=plan)" in done.doflow("why", "plan").stdout
 
 
 def test_why_of_a_changed_phase_names_the_section(done: Project):
@@ -582,7 +590,7 @@ def test_what_implement_reads_is_shown_to_its_agents_and_makes_no_phase_stale(do
     why = done.doflow("why", "implement:1").stdout
 
     assert "implement:1" in why.splitlines()[0] and "up to date" in why.splitlines()[0], why
-    assert "spec.md: by person (shown to the agent; a change in it makes no phase stale)" in why
+    assert "spec.md: by person (shown to the agent; changes do not invalidate the phase)" in why
     assert (done.doit("tiny").returncode, done.calls()) == (0, [])
 
 
@@ -590,7 +598,7 @@ def test_why_of_a_step_in_phases_tells_of_each_phase_below_it(done: Project):
     told = done.doflow("why", "implement").stdout.split("implement:2 (")
 
     assert len(told) == 2
-    assert all(part.count("  last done ") == 1 for part in told)
+    assert all(part.count("  last completed: ") == 1 for part in told)
 
 
 def test_why_of_a_gate(project: Project):
@@ -599,7 +607,7 @@ def test_why_of_a_gate(project: Project):
     project.doit("asking", "--goal=x")
 
     assert looked(project, "why", "plan.gate")["reasons"] == ["Good plan?"]
-    assert "plan.gate (asking, run 001-x): waits for you" in project.doflow("why", "plan.gate").stdout
+    assert "plan.gate (asking, run 001-x): waiting for you" in project.doflow("why", "plan.gate").stdout
     assert "passed" in project.doflow("why", "spec.clarify").stdout
 
 
@@ -621,6 +629,7 @@ def test_why_of_what_is_not_there(done: Project, step: str, words: str):
 # config
 
 
+@pytest.mark.smoke
 def test_config_says_where_each_value_came_from(project: Project):
     project.settings("budget: {usd: 20}\n")
     shown = project.doflow("config", "--json", env={"DOFLOW_SET_TIMEOUTS__IDLE": "5m"})
@@ -653,6 +662,7 @@ def test_validate_of_a_good_project(project: Project):
     assert "ok  asking  (flows/asking.yaml, 3 steps)\n" in told.stdout
 
 
+@pytest.mark.smoke
 def test_validate_finds_every_problem_with_its_place(project: Project):
     project.flow("one", "flow: one\nsteps:\n  a: {prompt: x, makes: a.md, colour: red}\n")
     project.flow("two", "flow: two\nsteps:\n  a: {prompt: x, makes: a.md, after: [nobody]}\n")
@@ -687,6 +697,7 @@ def test_validate_of_single_flows_and_files(project: Project):
 # show
 
 
+@pytest.mark.smoke
 def test_show_draws_a_flow(project: Project):
     project.flow("routed", ROUTED)
 
@@ -731,7 +742,7 @@ def test_a_step_that_nothing_leads_to_is_a_warning(project: Project):
     told = looked(project, "validate")
     shown = project.doflow("show", "mine")
 
-    never = "is never done: no pipeline and no route of"
+    never = "never runs: neither the pipeline nor a route of"
     words = [f"step extra {never} mine leads to it", f"step b {never} plain leads to it"]
     assert [one["message"] for one in told["warnings"]] == words
     assert (told["warnings"][0]["file"], told["warnings"][0]["line"]) == ("flows/mine.yaml", 3)
@@ -786,6 +797,7 @@ LOGGED = """
 """
 
 
+@pytest.mark.smoke
 def test_logs_lists_and_prints_what_was_said(done: Project):
     listed = looked(done, "logs")["logs"]
     assert {row["step"] for row in listed} == {"specify", "plan", "tasks", "implement:1", "implement:2"}
@@ -882,7 +894,7 @@ def test_nobody_is_sent_to_the_log_of_a_command_that_said_nothing(project: Proje
 
     assert done.returncode == 1 and "doflow logs" not in done.stdout, done.stdout
     assert (silent.returncode, silent.stdout) == (0, "")
-    assert silent.stderr == "t said nothing\n  what its agent said: doflow logs t --role repair\n"
+    assert silent.stderr == "t printed nothing\n  output of its agent: doflow logs t --role repair\n"
 
 
 def test_an_empty_log_is_told_in_words(project: Project):
@@ -892,11 +904,13 @@ def test_an_empty_log_is_told_in_words(project: Project):
     silent = project.doflow("logs", "specify")
     assert (silent.returncode, silent.stdout) == (0, "")
     assert silent.stderr == (
-        "specify said nothing on standard output (attempt 1)\n  its complaints: doflow logs specify --attempt 1 --err\n"
+        "specify printed nothing on standard output (attempt 1)\n  its standard error: doflow logs specify --attempt 1 --err\n"
     )
     project.agent("usual()")
     project.doit("tiny", "--next")
-    assert project.doflow("logs", "plan", "--err").stderr.startswith("plan complained about nothing (attempt 1)\n")
+    assert project.doflow("logs", "plan", "--err").stderr.startswith(
+        "plan printed nothing on standard error (attempt 1)\n"
+    )
 
 
 def test_logs_are_harmless(project: Project):
@@ -1007,6 +1021,7 @@ def bare(tmp_path: Path) -> Project:
     return made
 
 
+@pytest.mark.smoke
 def test_init_makes_a_project_that_runs(tmp_path: Path):
     project = bare(tmp_path)
     told = project.doflow("init", "--agent", "rehearsal", "--flow", "release")
@@ -1029,7 +1044,7 @@ def test_init_twice_changes_nothing(tmp_path: Path):
 
     assert (told.returncode, project.tree()) == (0, before)
     for name in ("dodo.py", "doflow.yaml", "flows/release.yaml"):
-        assert f"{name} is there already" in told.stdout
+        assert f"{name} already exists" in told.stdout
 
 
 def test_init_leaves_a_dodo_file_of_your_own_alone(tmp_path: Path):
@@ -1074,6 +1089,7 @@ def test_init_with_bad_words_writes_nothing(tmp_path: Path, words: tuple[str, ..
 # demo
 
 
+@pytest.mark.smoke
 def test_the_demo_needs_no_identity_no_network_and_touches_nothing(tmp_path: Path):
     """Also from inside another repository, with git variables that lead elsewhere."""
     project = Project(tmp_path)
@@ -1087,7 +1103,7 @@ def test_the_demo_needs_no_identity_no_network_and_touches_nothing(tmp_path: Pat
     assert (told.returncode, told.stderr) == (0, "")
     assert "done: 001-let-people-log-in (feature)" in told.stdout
     assert "Doflow-Step: implement Doflow-Phase: 3" in told.stdout
-    assert told.stdout.index("the same command again") < told.stdout.rindex("-- feature:specify")
+    assert told.stdout.index("running the same command again") < told.stdout.rindex("-- feature:specify")
     assert everything(project.root) == before
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -1104,7 +1120,7 @@ def test_a_kept_demo_is_a_project_to_play_with(project: Project, tmp_path: Path)
     told = project.doflow("demo", "--dir", str(tmp_path / "try"))
 
     assert told.returncode == 0
-    assert f"it is all in {tmp_path / 'try'}" in told.stdout
+    assert f"the project is in {tmp_path / 'try'}" in told.stdout
     assert ("\n  doflow status 1 " in told.stdout, "log --reverse --no-color --format=…\n" in told.stdout) == (
         True,
         True,
@@ -1114,4 +1130,4 @@ def test_a_kept_demo_is_a_project_to_play_with(project: Project, tmp_path: Path)
     assert (tmp_path / "try" / "__pycache__").exists(), "doit leaves it, and a new user is not to stumble over it"
     assert project.git("status", "--porcelain", cwd=tmp_path / "try") == ""
     again = project.doflow("demo", "--dir", str(tmp_path / "try"))
-    assert (again.returncode, "is there already" in again.stderr) == (1, True)
+    assert (again.returncode, "already exists" in again.stderr) == (1, True)

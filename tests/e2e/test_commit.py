@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from doflow.git import commit as commits, history, repository as look
-from doflow.git.runner import Git
+from doflow.git import commit, head_reader, history, uncommitted_work
+from doflow.git.repository import Repository
 from doflow.util.errors import WorldError
 
 CONFIG = "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n"
@@ -54,17 +54,17 @@ def top(tmp_path):
 def done(where, *paths, message=MESSAGE, expect=None):
     """One commit; checks that the intent came first and that the repository is sound."""
     told = []
-    repo = Git(look.find(where))
-    base = look.find(where).commit
+    repo = Repository(head_reader.find_head(where))
+    base = head_reader.find_head(where).commit
 
     def ready(old, new):
-        assert look.find(where).commit == base, "the branch moved before the intent was written"
+        assert head_reader.find_head(where).commit == base, "the branch moved before the intent was written"
         told.append((old, new))
 
-    new = commits.commit(repo, paths, message, ready, expect)
+    new = commit.commit(repo, paths, message, ready, expect)
     if new:
         assert told == [(base, new)]
-        assert look.find(where).commit == new
+        assert head_reader.find_head(where).commit == new
         git(where, "fsck", "--strict")
     return new
 
@@ -73,6 +73,7 @@ def names(where, rev="HEAD"):
     return git(where, "show", "--name-status", "--format=", "--no-renames", rev).splitlines()
 
 
+@pytest.mark.smoke
 def test_exactly_the_named_paths_are_committed(top):
     (top / "a.txt").write_text("changed\n")
     (top / "b.txt").unlink()
@@ -88,13 +89,15 @@ def test_exactly_the_named_paths_are_committed(top):
     assert git(top, "rev-parse", "HEAD") == new
 
 
+@pytest.mark.smoke
 def test_an_unchanged_tree_makes_no_commit(top):
-    before = look.find(top).commit
+    before = head_reader.find_head(top).commit
 
     assert done(top, "a.txt", "never-there.txt") == ""
-    assert look.find(top).commit == before
+    assert head_reader.find_head(top).commit == before
 
 
+@pytest.mark.smoke
 def test_staged_unstaged_and_untracked_work_of_the_person_stays_exactly_as_it_was(top):
     (top / "a.txt").write_text("staged\n")
     git(top, "add", "a.txt")
@@ -114,6 +117,7 @@ def test_staged_unstaged_and_untracked_work_of_the_person_stays_exactly_as_it_wa
     assert names(top) == ["M\tb.txt"]
 
 
+@pytest.mark.smoke
 def test_what_the_person_staged_for_a_committed_path_stays_staged(top):
     (top / "a.txt").write_text("staged by the person\n")
     git(top, "add", "a.txt")
@@ -128,6 +132,7 @@ def test_what_the_person_staged_for_a_committed_path_stays_staged(top):
     assert git(top, "show", "HEAD:a.txt") == "by the agent"
 
 
+@pytest.mark.smoke
 def test_the_first_commit_of_an_empty_repository_is_a_root_commit(tmp_path):
     top = tmp_path / "r"
     top.mkdir()
@@ -142,6 +147,7 @@ def test_the_first_commit_of_an_empty_repository_is_a_root_commit(tmp_path):
     assert git(top, "status", "--porcelain") == "A  staged"
 
 
+@pytest.mark.smoke("sparse", "worktree")
 @pytest.mark.parametrize(
     "kind", ["index v4", "split index", "sparse", "worktree", "shallow", "sha256", "many", "shared", "reflog off"]
 )
@@ -213,6 +219,7 @@ SPECIAL = [
 ]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", SPECIAL)
 def test_names_are_taken_literally(top, name):
     path = os.path.join(os.fsencode(top), name)
@@ -241,6 +248,7 @@ def test_fifty_thousand_characters_of_paths_do_not_overflow(top):
     assert len(names(top)) == 2000
 
 
+@pytest.mark.smoke
 def test_a_file_that_became_a_folder_and_a_folder_that_became_a_link(top):
     (top / "a.txt").unlink()
     (top / "a.txt").mkdir()
@@ -255,6 +263,7 @@ def test_a_file_that_became_a_folder_and_a_folder_that_became_a_link(top):
     assert git(top, "status", "--porcelain") == ""
 
 
+@pytest.mark.smoke
 def test_modes_and_links_are_committed(top):
     (top / "a.txt").chmod(0o755)
     (top / "ln").symlink_to("/nowhere")
@@ -268,13 +277,16 @@ def test_modes_and_links_are_committed(top):
 def refused(top, match, *paths, expect=None):
     before = (top / ".git/HEAD").read_text(), git(top, "for-each-ref", "--format=%(refname) %(objectname)")
     with pytest.raises(WorldError, match=match) as caught:
-        commits.commit(Git(look.find(top)), paths or ("a.txt",), MESSAGE, lambda old, new: None, expect)
+        commit.commit(
+            Repository(head_reader.find_head(top)), paths or ("a.txt",), MESSAGE, lambda old, new: None, expect
+        )
     after = (top / ".git/HEAD").read_text(), git(top, "for-each-ref", "--format=%(refname) %(objectname)")
     assert after == before
     assert caught.value.hint
     return caught.value
 
 
+@pytest.mark.smoke
 def test_a_detached_head_is_refused(top):
     git(top, "checkout", "-q", "--detach")
     (top / "a.txt").write_text("x\n")
@@ -282,6 +294,7 @@ def test_a_detached_head_is_refused(top):
     refused(top, "detached")
 
 
+@pytest.mark.smoke
 def test_a_merge_in_progress_is_refused(top):
     git(top, "switch", "-q", "-c", "side")
     (top / "a.txt").write_text("side\n")
@@ -294,15 +307,16 @@ def test_a_merge_in_progress_is_refused(top):
     refused(top, "a merge is in progress")
 
 
+@pytest.mark.smoke
 def test_no_identity_is_refused_and_none_is_invented(top, home):
     (home / ".gitconfig").write_text("")
     (top / "a.txt").write_text("x\n")
 
-    assert "user.name" in refused(top, "who you are").hint
+    assert "user.name" in refused(top, "git identity is not configured").hint
 
 
 def test_a_lock_that_stays_is_named_and_one_that_goes_is_waited_for(top, monkeypatch):
-    monkeypatch.setattr(commits, "_PATIENCE", 0.3)
+    monkeypatch.setattr(commit, "_PATIENCE", 0.3)
     (top / "a.txt").write_text("x\n")
     (top / ".git/index.lock").touch()
     refused(top, "index.lock")
@@ -312,8 +326,9 @@ def test_a_lock_that_stays_is_named_and_one_that_goes_is_waited_for(top, monkeyp
     assert done(top, "a.txt")
 
 
+@pytest.mark.smoke
 def test_a_head_that_moved_is_refused(top):
-    base = look.find(top).commit
+    base = head_reader.find_head(top).commit
     (top / "b.txt").write_text("the person\n")
     git(top, "commit", "-q", "-am", "meanwhile")
     (top / "a.txt").write_text("the agent\n")
@@ -321,15 +336,17 @@ def test_a_head_that_moved_is_refused(top):
     refused(top, "HEAD moved", expect=base)
 
 
+@pytest.mark.smoke
 def test_a_branch_that_was_switched_is_refused(top):
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
     git(top, "switch", "-q", "-c", "elsewhere")
     (top / "a.txt").write_text("x\n")
 
     with pytest.raises(WorldError, match="branch main to branch elsewhere"):
-        commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+        commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
 
 
+@pytest.mark.smoke
 def test_a_branch_that_moves_between_intent_and_swap_is_refused(top):
     (top / "a.txt").write_text("x\n")
 
@@ -337,30 +354,32 @@ def test_a_branch_that_moves_between_intent_and_swap_is_refused(top):
         git(top, "commit", "-q", "--allow-empty", "-m", "meanwhile")
 
     with pytest.raises(WorldError, match="HEAD moved"):
-        commits.commit(Git(look.find(top)), ["a.txt"], MESSAGE, meanwhile)
+        commit.commit(Repository(head_reader.find_head(top)), ["a.txt"], MESSAGE, meanwhile)
 
     assert git(top, "log", "-1", "--format=%s") == "meanwhile"
 
 
+@pytest.mark.smoke
 def test_a_git_folder_put_in_place_of_the_real_one_is_refused(top, tmp_path):
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
     other = repository(tmp_path / "other")
     (top / ".git").rename(tmp_path / "real")
     (top / ".git").write_text(f"gitdir: {other}/.git\n")
     (top / "a.txt").write_text("x\n")
 
     with pytest.raises(WorldError, match="replaced"):
-        commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+        commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
 
     assert len(git(other, "log", "--oneline").splitlines()) == 1
 
 
+@pytest.mark.smoke
 def test_a_nested_repository_is_refused_as_a_whole_and_file_by_file(top):
     inner = repository(top / "inner")
     assert inner.exists()
 
-    refused(top, "repository of its own", "inner")
-    refused(top, "repository of its own", "inner/a.txt")
+    refused(top, "nested git repository", "inner")
+    refused(top, "nested git repository", "inner/a.txt")
 
 
 @pytest.mark.parametrize("path", ["../outside", "/etc/passwd", ".git/config", "src/.GIT/x", "", "a//b", "./a.txt"])
@@ -426,26 +445,28 @@ PLANTS = [
 ]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", [*PLANTS, "ssh", "alternates"])
 def test_nothing_an_agent_plants_runs(top, tmp_path, kind):
     canary = tmp_path / "canary"
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
     repo.run("rev-parse", "HEAD")
     plant(top, canary, kind)
     (top / "a.txt").write_text("changed\n")
 
-    commits.wip(repo, "before")
-    history.dirty(repo)
-    history.ignored(repo)
-    new = commits.commit(repo, ["a.txt", ".gitattributes"], MESSAGE, lambda old, new: None)
-    history.history(repo, "001-login")
-    history.show(repo, "HEAD", "a.txt")
-    commits.adopted(repo, "", new)
+    uncommitted_work.keep_work(repo, "before")
+    history.dirty_files(repo)
+    history.ignored_files(repo)
+    new = commit.commit(repo, ["a.txt", ".gitattributes"], MESSAGE, lambda old, new: None)
+    history.run_commits(repo, "001-login")
+    history.file_at(repo, "HEAD", "a.txt")
+    commit.is_adopted(repo, "", new)
 
     assert not canary.exists()
-    assert history.show(repo, "HEAD", "a.txt") == b"changed\n"
+    assert history.file_at(repo, "HEAD", "a.txt") == b"changed\n"
 
 
+@pytest.mark.smoke
 def test_the_plants_do_run_under_plain_git(top, tmp_path):
     canary = tmp_path / "canary"
     plant(top, canary, "clean filter")
@@ -467,15 +488,16 @@ def test_a_filter_that_was_there_when_the_run_began_stays_active(top):
     assert git(top, "status", "--porcelain") == ""
 
 
+@pytest.mark.smoke
 def test_a_trusted_filter_that_was_changed_keeps_its_old_meaning(top, tmp_path):
     git(top, "config", "filter.up.clean", "tr a-z A-Z")
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
     trusted = repo.filters()
     git(top, "config", "filter.up.clean", f"touch {tmp_path}/canary; cat")
     (top / ".gitattributes").write_text("*.up filter=up\n")
     (top / "x.up").write_text("loud\n")
 
-    commits.commit(Git(look.find(top), trusted), ["x.up"], MESSAGE, lambda old, new: None)
+    commit.commit(Repository(head_reader.find_head(top), trusted), ["x.up"], MESSAGE, lambda old, new: None)
 
     assert git(top, "show", "HEAD:x.up") == "LOUD"
     assert not (tmp_path / "canary").exists()
@@ -483,7 +505,7 @@ def test_a_trusted_filter_that_was_changed_keeps_its_old_meaning(top, tmp_path):
 
 def test_a_program_added_to_a_trusted_filter_stops_the_run(top):
     git(top, "config", "filter.up.clean", "tr a-z A-Z")
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
     repo.filters()
     git(top, "config", "filter.up.process", "evil")
 
@@ -493,17 +515,18 @@ def test_a_program_added_to_a_trusted_filter_stops_the_run(top):
 
 def test_a_config_that_a_person_includes_but_an_agent_creates_is_noticed(top, tmp_path):
     git(top, "config", "include.path", "../.gitconfig")
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
     repo.run("rev-parse", "HEAD")
     (top / ".gitconfig").write_text(f'[filter "evil"]\n\tclean = touch {tmp_path}/canary; cat\n')
     (top / ".gitattributes").write_text("* filter=evil\n")
     (top / "a.txt").write_text("changed\n")
 
-    commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+    commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
 
     assert not (tmp_path / "canary").exists()
 
 
+@pytest.mark.smoke
 def test_line_ends_are_normalised_as_git_add_does(top):
     (top / ".gitattributes").write_text("* text=auto\n")
     (top / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
@@ -514,35 +537,36 @@ def test_line_ends_are_normalised_as_git_add_does(top):
 
 
 def test_the_private_index_is_made_anew_when_someone_touched_it(top):
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
     (top / "a.txt").write_text("1\n")
-    commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+    commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
     (top / "stray").write_text("planted\n")
     planted = {**os.environ, "GIT_INDEX_FILE": str(top / ".git/doflow-commit.index")}
     subprocess.run(["git", "-C", str(top), "add", "stray"], env=planted, check=True)
     (top / "a.txt").write_text("2\n")
 
-    commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+    commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
 
     assert names(top) == ["M\ta.txt"]
 
 
+@pytest.mark.smoke
 def test_a_commit_by_the_person_between_two_of_ours_is_built_upon(top):
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
     (top / "a.txt").write_text("1\n")
-    commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+    commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
     (top / "b.txt").write_text("person\n")
     git(top, "commit", "-q", "-am", "person")
     (top / "a.txt").write_text("2\n")
 
-    commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+    commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
 
     assert git(top, "show", "HEAD:b.txt") == "person"
     assert names(top) == ["M\ta.txt"]
 
 
 def test_after_a_failed_commit_the_next_one_holds_only_its_own_paths(top):
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
     (top / "a.txt").write_text("1\n")
     (top / "b.txt").write_text("1\n")
 
@@ -550,30 +574,32 @@ def test_after_a_failed_commit_the_next_one_holds_only_its_own_paths(top):
         raise WorldError("the ledger's disk is full")
 
     with pytest.raises(WorldError, match="ledger"):
-        commits.commit(repo, ["a.txt"], MESSAGE, fails)
-    commits.commit(repo, ["b.txt"], MESSAGE, lambda old, new: None)
+        commit.commit(repo, ["a.txt"], MESSAGE, fails)
+    commit.commit(repo, ["b.txt"], MESSAGE, lambda old, new: None)
 
     assert names(top) == ["M\tb.txt"]
 
 
+@pytest.mark.smoke
 def test_a_commit_is_adopted_if_it_is_in_the_history_of_head(top):
-    repo = Git(look.find(top))
-    base = look.find(top).commit
+    repo = Repository(head_reader.find_head(top))
+    base = head_reader.find_head(top).commit
     (top / "a.txt").write_text("1\n")
-    new = commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
-    at_head = commits.adopted(repo, base, new)
+    new = commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+    at_head = commit.is_adopted(repo, base, new)
     git(top, "commit", "-q", "--allow-empty", "-m", "later")
-    below = commits.adopted(repo, base, new)
+    below = commit.is_adopted(repo, base, new)
     git(top, "reset", "-q", "--hard", base)
 
-    assert (at_head, below, commits.adopted(repo, base, new)) == (True, True, False)
-    assert commits.adopted(repo, base, "f" * 40) is False
-    assert commits.adopted(repo, base, "") is False
+    assert (at_head, below, commit.is_adopted(repo, base, new)) == (True, True, False)
+    assert commit.is_adopted(repo, base, "f" * 40) is False
+    assert commit.is_adopted(repo, base, "") is False
 
 
+@pytest.mark.smoke
 def test_a_crash_between_the_swap_and_the_index_is_made_good(top, monkeypatch):
-    repo = Git(look.find(top))
-    base = look.find(top).commit
+    repo = Repository(head_reader.find_head(top))
+    base = head_reader.find_head(top).commit
     (top / "a.txt").write_text("1\n")
     (top / "new.txt").write_text("1\n")
     told = []
@@ -582,15 +608,16 @@ def test_a_crash_between_the_swap_and_the_index_is_made_good(top, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(commits, "refresh", killed)
+        patch.setattr(commit, "refresh_index", killed)
         with pytest.raises(KeyboardInterrupt):
-            commits.commit(repo, ["a.txt", "new.txt"], MESSAGE, lambda old, new: told.append(new))
+            commit.commit(repo, ["a.txt", "new.txt"], MESSAGE, lambda old, new: told.append(new))
     assert git(top, "status", "--porcelain") != ""
 
-    assert commits.adopted(Git(look.find(top)), base, told[0])
+    assert commit.is_adopted(Repository(head_reader.find_head(top)), base, told[0])
     assert git(top, "status", "--porcelain") == ""
 
 
+@pytest.mark.smoke
 def test_uncommitted_work_is_kept_under_a_ref_and_nothing_is_touched(top):
     (top / ".gitignore").write_text("*.log\n")
     (top / "a.txt").write_text("staged\n")
@@ -604,7 +631,7 @@ def test_uncommitted_work_is_kept_under_a_ref_and_nothing_is_touched(top):
     repository(top / "nested")
     status, index = git(top, "status", "--porcelain"), (top / ".git/index").read_bytes()
 
-    kept = commits.wip(Git(look.find(top)), "001-login/plan.1")
+    kept = uncommitted_work.keep_work(Repository(head_reader.find_head(top)), "001-login/plan.1")
 
     assert git(top, "rev-parse", "refs/doflow/wip/001-login/plan.1") == kept
     assert (git(top, "status", "--porcelain"), (top / ".git/index").read_bytes()) == (status, index)
@@ -628,34 +655,35 @@ def test_work_is_kept_when_files_became_folders_and_folders_links(top):
     (top / "src").symlink_to("real")
     os.mkfifo(top / "pipe")
 
-    kept = commits.wip(Git(look.find(top)), "x")
+    kept = uncommitted_work.keep_work(Repository(head_reader.find_head(top)), "x")
 
     listed = git(top, "ls-tree", "-r", "--name-only", kept).splitlines()
     assert listed == ["a.txt/inner", "b.txt", "real/c.txt", "src"]
 
 
 def test_with_nothing_to_keep_the_ref_holds_head(top):
-    kept = commits.wip(Git(look.find(top)), "x")
+    kept = uncommitted_work.keep_work(Repository(head_reader.find_head(top)), "x")
 
-    assert kept == look.find(top).commit == git(top, "rev-parse", "refs/doflow/wip/x")
+    assert kept == head_reader.find_head(top).commit == git(top, "rev-parse", "refs/doflow/wip/x")
 
 
 def test_work_is_kept_again_and_again_without_losing_track(top):
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
     (top / "new.txt").write_text("1\n")
-    first = commits.wip(repo, "one")
+    first = uncommitted_work.keep_work(repo, "one")
     (top / "new.txt").unlink()
     (top / "a.txt").write_text("2\n")
-    second = commits.wip(repo, "two")
+    second = uncommitted_work.keep_work(repo, "two")
     git(top, "checkout", "-q", "a.txt")
-    third = commits.wip(repo, "three")
+    third = uncommitted_work.keep_work(repo, "three")
 
     assert "new.txt" in git(top, "ls-tree", "--name-only", first)
     assert "new.txt" not in git(top, "ls-tree", "--name-only", second)
     assert git(top, "show", f"{second}:a.txt") == "2"
-    assert third == look.find(top).commit
+    assert third == head_reader.find_head(top).commit
 
 
+@pytest.mark.smoke
 def test_work_before_the_first_commit_is_kept_without_an_identity(tmp_path, home):
     top = tmp_path / "r"
     top.mkdir()
@@ -663,11 +691,12 @@ def test_work_before_the_first_commit_is_kept_without_an_identity(tmp_path, home
     (home / ".gitconfig").write_text("")
     (top / "x").write_text("x\n")
 
-    kept = commits.wip(Git(look.find(top)), "x")
+    kept = uncommitted_work.keep_work(Repository(head_reader.find_head(top)), "x")
 
     assert git(top, "show", f"{kept}:x") == "x"
 
 
+@pytest.mark.smoke
 def test_the_history_of_a_run_is_read_from_its_trailers(top):
     (top / "a.txt").write_text("1\n")
     first = done(top, "a.txt")
@@ -677,7 +706,7 @@ def test_the_history_of_a_run_is_read_from_its_trailers(top):
     last = done(top, "a.txt", message="Phase 2: x\n\nbody\n\nDoflow-Run: 001-login\nDoflow-Phase: 2\n")
     git(top, "commit", "-q", "--allow-empty", "-m", "mentions Doflow-Run: 001-login in its subject")
 
-    found = history.history(Git(look.find(top)), "001-login")
+    found = history.run_commits(Repository(head_reader.find_head(top)), "001-login")
 
     assert [(entry["id"], entry["subject"]) for entry in found] == [(last, "Phase 2: x"), (first, "plan: plan.md")]
     assert (found[0]["Doflow-Phase"], found[1]["Doflow-Step"], found[1]["Doflow-Key"]) == ("2", "plan", "abc")
@@ -685,15 +714,16 @@ def test_the_history_of_a_run_is_read_from_its_trailers(top):
 
 
 def test_files_of_a_commit_are_shown_or_absent(top):
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
 
-    assert history.show(repo, "HEAD", "src/c.txt") == b"src/c.txt\n"
-    assert history.show(repo, "HEAD", "none") is None
-    assert history.show(repo, "nobranch", "a.txt") is None
+    assert history.file_at(repo, "HEAD", "src/c.txt") == b"src/c.txt\n"
+    assert history.file_at(repo, "HEAD", "none") is None
+    assert history.file_at(repo, "nobranch", "a.txt") is None
     with pytest.raises(WorldError):
-        history.show(repo, "--help", "a.txt")
+        history.file_at(repo, "--help", "a.txt")
 
 
+@pytest.mark.smoke
 def test_dirty_files_are_found_whatever_marks_hide_them(top):
     for mark, name in (("--assume-unchanged", "a.txt"), ("--skip-worktree", "b.txt")):
         git(top, "update-index", mark, name)
@@ -704,16 +734,16 @@ def test_dirty_files_are_found_whatever_marks_hide_them(top):
     (top / "src/c.txt").write_text("excluded\n")
 
     assert git(top, "status", "--porcelain", "a.txt", "b.txt") == ""
-    assert history.dirty(Git(look.find(top)), ("src",)) == ("a.txt", "added", "b.txt")
+    assert history.dirty_files(Repository(head_reader.find_head(top)), ("src",)) == ("a.txt", "added", "b.txt")
 
 
 def test_a_touched_but_equal_file_is_clean_and_a_deleted_one_is_not(top):
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
     os.utime(top / "a.txt", (1, 1))
-    clean = history.dirty(repo)
+    clean = history.dirty_files(repo)
     (top / "b.txt").unlink()
 
-    assert (clean, history.dirty(repo)) == ((), ("b.txt",))
+    assert (clean, history.dirty_files(repo)) == ((), ("b.txt",))
 
 
 def test_dirty_and_ignored_speak_of_the_project_below_its_root_only(top):
@@ -731,24 +761,25 @@ def test_dirty_and_ignored_speak_of_the_project_below_its_root_only(top):
     (shop / "deep").mkdir()
     (shop / "deep" / "y.log").touch()
     (shop / "deep" / "kept").touch()
-    repo = Git(look.find(shop))
+    repo = Repository(head_reader.find_head(shop))
 
-    assert history.dirty(repo) == ("x",)
-    assert history.ignored(repo) == ("build/", "deep/y.log")
-    assert set(history.blobs(repo, look.find(shop).commit)) == {"x"}
+    assert history.dirty_files(repo) == ("x",)
+    assert history.ignored_files(repo) == ("build/", "deep/y.log")
+    assert set(history.list_blobs(repo, head_reader.find_head(shop).commit)) == {"x"}
 
 
 def test_blobs_name_what_git_holds(top):
-    repo = Git(look.find(top))
+    repo = Repository(head_reader.find_head(top))
 
-    held = history.blobs(repo, look.find(top).commit)
+    held = history.list_blobs(repo, head_reader.find_head(top).commit)
 
     assert set(held) == {"a.txt", "b.txt", "src/c.txt"}
     assert held["a.txt"][0] == "100644"
-    assert history.blob(repo, held["a.txt"][1]) == b"a.txt\n"
-    assert history.blobs(repo, "") == {}
+    assert history.read_blob(repo, held["a.txt"][1]) == b"a.txt\n"
+    assert history.list_blobs(repo, "") == {}
 
 
+@pytest.mark.smoke
 def test_variables_of_a_surrounding_git_do_not_redirect_a_commit(top, tmp_path, monkeypatch):
     other = repository(tmp_path / "other")
     monkeypatch.setenv("GIT_DIR", str(other / ".git"))
@@ -757,7 +788,7 @@ def test_variables_of_a_surrounding_git_do_not_redirect_a_commit(top, tmp_path, 
     monkeypatch.setenv("GIT_EXTERNAL_DIFF", "false")
     (top / "a.txt").write_text("x\n")
 
-    new = commits.commit(Git(look.find(top)), ["a.txt"], MESSAGE, lambda old, new: None)
+    new = commit.commit(Repository(head_reader.find_head(top)), ["a.txt"], MESSAGE, lambda old, new: None)
 
     for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_EXTERNAL_DIFF"):
         monkeypatch.delenv(name)
@@ -779,18 +810,18 @@ def test_config_given_by_the_environment_still_counts(top, home, monkeypatch):
     assert git(top, "log", "-1", "--format=%an") == "Env"
 
 
-def test_a_commit_in_a_chain_starts_one_git_process(top):
+def test_a_commit_asks_git_a_fixed_number_of_times(top):
     started = []
 
-    class Counting(Git):
-        def _execute(self, args, data, variables):
+    class Counting(Repository):
+        def _command(self, args, variables):
             started.append(args[0])
-            return super()._execute(args, data, variables)
+            return super()._command(args, variables)
 
-    repo = Counting(look.find(top))
+    repo = Counting(head_reader.find_head(top))
     for number in range(3):
         started.clear()
         (top / "a.txt").write_text(f"{number}\n")
-        commits.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+        commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
 
-    assert started == ["read-tree"]
+    assert started == ["mktree", "update-index", "ls-files", "commit-tree", "update-ref", "read-tree"]

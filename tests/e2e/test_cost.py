@@ -48,7 +48,7 @@ def costs(project: Project, *words: str) -> dict:
     return json.loads(done.stdout)
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_every_call_is_on_the_account_of_its_step_persona_and_model(work):
     work.agent(TELLS + 'uses(1000, 100, 400, 0.25 if step == "plan" else None, "m1"); work()')
 
@@ -87,7 +87,6 @@ def test_a_price_that_comes_later_prices_what_was_counted_before(work):
     assert costs(work)["total"]["usd"] == 4.0
 
 
-@pytest.mark.always
 def test_a_call_that_fails_is_paid_all_the_same_and_one_that_tells_nothing_is_unknown(work):
     work.agent(TELLS + "uses(50, 5, 0, 0.5)\nstop(1)")
     assert work.doit("work", "--goal=x").returncode == 1
@@ -97,7 +96,7 @@ def test_a_call_that_fails_is_paid_all_the_same_and_one_that_tells_nothing_is_un
     sums = {one["name"]: (one["calls"], one["usd"], one["silent"]) for one in costs(work)["sums"]}
     assert sums == {"plan": (2, 0.5, 1), "check": (2, None, 2), "build": (1, None, 1)}
     told = work.doflow("cost").stdout
-    assert "4 calls did not tell what was used (0 of them did not end well)" in told
+    assert "4 calls did not report usage (0 of them failed)" in told
     assert [entry["status"] for entry in ended(work)][:2] == ["failed", "done"]
 
 
@@ -127,7 +126,6 @@ def test_an_interrupted_call_is_counted(work):
     assert [(call["status"], call["usd"]) for call in costs(work)["calls"]] == [("cancelled", 0.75)]
 
 
-@pytest.mark.slow
 def test_all_runs_are_added_up_run_by_run(work):
     work.agent(TELLS + "uses(100, 10, 0, 0.5); work()")
     for goal in ("x", "y"):
@@ -149,7 +147,7 @@ def test_a_clone_without_the_ledger_says_what_the_lock_knows(work, tmp_path):
 
     told = work.doflow("cost").stdout
 
-    assert "by its lock $2.00 for plan, check, build; its ledger is not here" in told
+    assert "$2.00 for plan, check, build according to its lock file; its event log is not here" in told
 
 
 def test_a_rehearsal_is_free(work):
@@ -157,15 +155,11 @@ def test_a_rehearsal_is_free(work):
 
     told = work.doflow("cost").stdout
 
-    assert "free" in told and "unpriced" not in told and "did not tell" not in told
+    assert "free" in told and "unpriced" not in told and "did not report" not in told
 
 
-@pytest.mark.slow
 def test_a_plan_forecasts_from_what_the_steps_took_before_and_says_what_is_unknown(work):
-    assert (
-        "cost: unknown, no call of these steps has been counted here yet"
-        in work.doflow("plan", "work", "--goal=x").stdout
-    )
+    assert "cost: unknown (no history for these steps)" in work.doflow("plan", "work", "--goal=x").stdout
     work.agent(TELLS + 'uses(1000, 100, 0, {"x": 0.1, "y": 0.2, "z": 0.9}[run_dir.name[-1]]); work()')
     for goal in "xyz":
         assert work.doit("work", f"--goal={goal}").returncode == 0
@@ -192,7 +186,7 @@ def test_a_forecast_of_unpriced_calls_is_in_tokens(work):
     assert "1,100 tokens (p90 1,100)" in told and "unpriced tokens 4,400 (p90 4,400)" in told
 
 
-UNKNOWN = "cost: unknown, no call of these steps has been counted here yet"
+UNKNOWN = "cost: unknown (no history for these steps)"
 
 
 def test_what_a_rehearsal_took_says_nothing_of_the_agent_that_is_paid(work):
@@ -230,7 +224,7 @@ def test_a_call_that_did_not_get_to_work_says_nothing_of_the_cost(work, ends):
     assert UNKNOWN in told and "0 tokens" not in told, told
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_dry_run_prints_exactly_what_is_sent_and_its_size(work):
     work.agent(TELLS + "work()")
     dry = work.doflow("run", "work", "--goal", "x", "--dry-run", "plan")

@@ -26,6 +26,7 @@ def test_list_shows_the_flows_and_writes_nothing(project):
     assert not (project.root / ".doflow").exists()
 
 
+@pytest.mark.smoke
 def test_list_all_shows_steps_and_phases(done):
     listed = done.doit("list", "--all", "--quiet")
 
@@ -34,6 +35,7 @@ def test_list_all_shows_steps_and_phases(done):
     assert done.calls() == []
 
 
+@pytest.mark.smoke
 def test_list_status_says_what_is_up_to_date(done):
     listed = dict(line.split()[1::-1] for line in done.doit("list", "--all", "--status").stdout.splitlines() if line)
     assert listed["tiny:plan"] == "U"
@@ -44,6 +46,7 @@ def test_list_status_says_what_is_up_to_date(done):
     assert (listed["tiny:plan"], listed["tiny:implement:1"]) == ("R", "U")
 
 
+@pytest.mark.smoke
 def test_info_names_the_reason_why_a_step_is_stale(done):
     assert "up-to-date" in done.doit("info", "tiny:plan").stdout
 
@@ -53,6 +56,7 @@ def test_info_names_the_reason_why_a_step_is_stale(done):
     assert "spec.md was edited by hand" in done.doit("info", "tiny:plan").stdout
 
 
+@pytest.mark.smoke
 def test_forget_of_a_step_runs_it_again_and_nothing_else(done):
     assert done.doit("forget", "tiny:plan").returncode == 0
 
@@ -80,6 +84,7 @@ def test_one_step_takes_the_options_of_its_flow(project, words):
     assert (finished.returncode, project.calls()) == (0, ["specify", "plan", "plan"]), finished.stdout + finished.stderr
 
 
+@pytest.mark.smoke
 def test_one_phase_alone_runs_those_before_it(done):
     path = done.run_dir() / "tasks.md"
     path.write_text(path.read_text() + "\n## Phase 3: Garden\n\n- [ ] [T003] Plant\n")
@@ -90,6 +95,7 @@ def test_one_phase_alone_runs_those_before_it(done):
     assert (finished.returncode, done.calls()) == (0, ["implement:3"]), finished.stdout + finished.stderr
 
 
+@pytest.mark.smoke("tiny:nosuch")
 @pytest.mark.parametrize("word", ["tiny:nosuch", "nosuch", "tiny:implement:99"])
 def test_an_unknown_step_is_an_error_that_names_it(done, word):
     finished = done.doit(word)
@@ -107,6 +113,7 @@ def test_an_unknown_option_is_an_error(done):
     assert "gaol" in finished.stdout + finished.stderr
 
 
+@pytest.mark.smoke
 def test_plain_doit_goes_on_with_the_run_of_the_branch(project):
     project.agent("usual() if step != 'tasks' else stop(75)")
     assert project.doit("tiny", GOAL).returncode == 3
@@ -132,6 +139,7 @@ def test_help_of_a_flow_lists_its_options(project):
     assert "--goal" in shown.stdout and "what to build" in shown.stdout.lower()
 
 
+@pytest.mark.smoke
 def test_the_persons_own_tasks_run_beside_the_flows(project):
     task = "def task_hello():\n    return {'actions': ['echo hello > hello.txt']}\n"
     project.write("dodo.py", f"{project.read('dodo.py')}\n\n{task}")
@@ -142,6 +150,7 @@ def test_the_persons_own_tasks_run_beside_the_flows(project):
     assert not (project.root / ".doflow" / "runs").exists()
 
 
+@pytest.mark.smoke
 def test_a_dodo_file_without_doflow_works_as_if_doflow_were_not_there(project):
     actions = {"good": "true", "fails": "exit 3"}
     tasks = [f"def task_{name}():\n    return {{'actions': [{action!r}]}}\n" for name, action in actions.items()]
@@ -152,6 +161,7 @@ def test_a_dodo_file_without_doflow_works_as_if_doflow_were_not_there(project):
     assert not (project.root / ".doflow").exists()
 
 
+@pytest.mark.smoke
 def test_a_lost_memory_of_doit_runs_nothing_again(done):
     for path in (done.root / ".doflow").glob("state.db*"):
         path.unlink()
@@ -175,6 +185,7 @@ def test_commands_of_doit_that_go_along_with_the_dependencies_of_a_task_know_our
     assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
 
 
+@pytest.mark.smoke
 def test_clean_of_doit_does_not_delete_artifacts(done):
     assert done.doit("clean", "tiny").returncode == 0
 

@@ -21,7 +21,7 @@ def place(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.always
+@pytest.mark.smoke("above")
 def test_flows_work_beside_it_and_doits_memory_stays_ours(place: str, project: Project) -> None:
     dodo(project, place, '{"verbosity": 1, "default_tasks": ["mine"]}')
 
@@ -36,6 +36,7 @@ def test_flows_work_beside_it_and_doits_memory_stays_ours(place: str, project: P
     assert project.git("status", "--porcelain") == "", "no other memory of doit's"
 
 
+@pytest.mark.smoke("below")
 def test_its_reporter_and_its_number_of_workers_hold(place: str, project: Project) -> None:
     project.flow(
         "pair", "flow: pair\nsteps:\n  one: {prompt: A, makes: a.md}\n  two: {prompt: B, makes: b.md, after: []}\n"
@@ -64,7 +65,7 @@ def test_what_cannot_be_had_is_said(place: str, project: Project) -> None:
     done = project.doit("tiny", "--goal=x", "--next")
 
     assert done.returncode == 0, done.stderr
-    assert "DOIT_CONFIG in dodo.py: backend, dep_file, par_type: not as you say" in done.stderr
+    assert "DOIT_CONFIG in dodo.py: backend, dep_file, par_type: ignored" in done.stderr
     assert not (project.root / "memory.json").exists()
 
 

@@ -32,6 +32,7 @@ def asked(project: Project, *words: str, code: int = 0) -> dict:
     return json.loads(done.stdout or done.stderr)
 
 
+@pytest.mark.smoke
 def test_r2_101_a_node_is_added_with_any_attribute_and_inherits_prd_ref(project: Project, dot: Path) -> None:
     words = (
         "--set",
@@ -59,6 +60,7 @@ def test_r2_101_a_node_is_added_with_any_attribute_and_inherits_prd_ref(project:
     }  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_r2_102_a_node_is_changed_and_taken_out_again_and_nothing_else_moves(project: Project, dot: Path) -> None:
     assert project.doflow("dot", "node", "modify", "auth.dot", "gate", "--set", "solution_design=a.md").returncode == 0
     changed = dot.read_text()
@@ -73,6 +75,7 @@ def test_r2_102_a_node_is_changed_and_taken_out_again_and_nothing_else_moves(pro
     ]  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_statuses_move_only_as_the_table_allows(project: Project, dot: Path) -> None:
     moved = asked(project, "dot", "transition", "auth.dot", "start", "active")
     refused = asked(project, "dot", "transition", "auth.dot", "gate", "validated", code=1)
@@ -93,6 +96,7 @@ def test_statuses_move_only_as_the_table_allows(project: Project, dot: Path) -> 
     assert asked(project, "dot", "status", "auth.dot")["ready"] == ["start"]
 
 
+@pytest.mark.smoke
 def test_errors_have_their_line_and_exit_1_and_warnings_exit_0(project: Project, dot: Path) -> None:
     project.doflow("dot", "node", "add", "auth.dot", "impl", "--set", "handler=codergen", "--after", "start")
 
@@ -114,6 +118,7 @@ def test_any_flow_as_dot_passes_validate_and_graphviz_words_are_kept(project: Pr
     assert shown.stdout.startswith("digraph feature {\n")
 
 
+@pytest.mark.smoke
 def test_a_pipeline_is_made_from_a_task_list_and_never_over_another_file(project: Project) -> None:
     project.write("tasks.md", "# T\n\n## Phase 1: Ground\n\n- [ ] [T001] Lay it\n")
     words = ("dot", "generate", "--tasks", "tasks.md", "--prd-ref", "PRD-1", "--check", "true", "--name", "house")
@@ -122,7 +127,7 @@ def test_a_pipeline_is_made_from_a_task_list_and_never_over_another_file(project
 
     assert asked(project, "validate", "house.dot", "--strict")["valid"]
     again = asked(project, *words, "--out", "house.dot", code=1)
-    assert again["message"] == "house.dot is there already"
+    assert again["message"] == "house.dot already exists"
     project.write("tasks.md", "# T\n\n- [ ] no task\n")
     assert "tasks.md:1: the list has no task" in asked(project, *words, code=1)["message"]
 
@@ -133,11 +138,11 @@ def test_a_registered_pipeline_is_known_by_its_name(project: Project, dot: Path)
     assert asked(project, "dot", "status", "auth")["pipeline"] == "auth flow"
     told = asked(project, "validate", code=1)
     assert [problem["message"] for problem in told["problems"]] == [
-        "there is a flow tiny already, and a pipeline of the same name",
+        "tiny is the name of both a flow and a pipeline",
         "cannot read gone.dot: No such file or directory",
     ]
     nobody = asked(project, "dot", "status", "other", code=1)
-    assert nobody["hint"] == "pipelines of doflow.yaml: auth, tiny, gone"
+    assert nobody["hint"] == "pipelines in doflow.yaml: auth, tiny, gone"
     assert project.doflow("show", "auth", "--format", "dot").stdout == TEXT
     assert "auth" in project.doit("list").stdout
 
@@ -145,10 +150,10 @@ def test_a_registered_pipeline_is_known_by_its_name(project: Project, dot: Path)
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("pipelines: {Auth Flow: a.dot}", "the pipeline's name 'Auth Flow' is not a name"),
-        ("pipelines: {list: a.dot}", "the pipeline's name 'list' is a command of doit"),
+        ("pipelines: {Auth Flow: a.dot}", "pipeline name 'Auth Flow' is not a valid name"),
+        ("pipelines: {list: a.dot}", "pipeline name 'list' is a doit command"),
         ("pipelines: {a: ../a.dot}", "the path '../a.dot' has a .."),
-        ("pipelines: {a: a.yaml}", "a.yaml is no DOT file"),
+        ("pipelines: {a: a.yaml}", "a.yaml is not a DOT file"),
     ],
 )
 def test_a_pipeline_that_cannot_be_one_is_a_problem_of_the_settings(project: Project, line: str, message: str) -> None:

@@ -64,6 +64,7 @@ def work(project: Project) -> Project:
     return project
 
 
+@pytest.mark.smoke("doit-done", "doit-failed", "doit-paused", "doit-rate limited", "doflow run --json-rate limited")
 @pytest.mark.parametrize("end", ENDS, ids=ENDS.keys())
 @pytest.mark.parametrize("door", DOORS, ids=DOORS.keys())
 def test_code_and_status_agree(work, door, end):
@@ -77,6 +78,7 @@ def test_code_and_status_agree(work, door, end):
     assert (again.returncode, work.state()["status"]) == (code, status), again.stdout + again.stderr
 
 
+@pytest.mark.smoke("doit")
 @pytest.mark.parametrize("door", DOORS, ids=DOORS.keys())
 def test_an_interrupt_is_130_and_paused(work, door):
     work.agent("time.sleep(60)")
@@ -104,6 +106,7 @@ def test_a_terminate_signal_is_an_interrupt_too(work):
     assert (running.returncode, work.state()["pauseReason"]) == (130, "interrupted")
 
 
+@pytest.mark.smoke
 def test_every_line_of_json_is_an_object_with_event_time_and_run(work):
     done = work.doflow("run", "work", "--json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -116,6 +119,7 @@ def test_every_line_of_json_is_an_object_with_event_time_and_run(work):
     assert {line["run"] for line in lines} == {work.runs()[0]}
 
 
+@pytest.mark.smoke("paused")
 @pytest.mark.parametrize("end", ["failed", "paused", "rate limited"])
 def test_the_json_of_a_run_that_stops_says_why_and_what_to_do(work, end):
     work.agent(ENDS[end][0])
@@ -139,6 +143,7 @@ def test_a_second_look_in_json_tells_the_skipped_steps(work):
         (work.root / ".doflow" / "stamps" / "work").unlink(missing_ok=True)
 
 
+@pytest.mark.smoke("work --run=9")
 @pytest.mark.parametrize("words", ["nosuch", "work:nosuch", "work --run=9", "work --nosuch=1", "work --force=nosuch"])
 def test_an_error_before_a_run_exists_is_one_json_object_on_stderr(work, words):
     done = work.doflow("run", *words.split(), "--json")
@@ -156,6 +161,7 @@ def test_json_of_doits_own_reporter_is_one_document(work):
     assert {task["name"]: task["result"] for task in told["tasks"]}["work:three"] == "success"
 
 
+@pytest.mark.smoke
 def test_a_rate_limit_keeps_the_time_that_the_agent_named(work):
     at = (datetime.now(UTC) + timedelta(hours=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
     work.agent(f"say('RESUME-AT: {at}'); stop(75)")
@@ -174,6 +180,7 @@ def test_a_rate_limit_without_a_time_names_one_in_the_future(work):
     assert datetime.fromisoformat(work.state()["resumeAt"]) > datetime.now(UTC)
 
 
+@pytest.mark.smoke
 def test_a_rate_limit_uses_up_no_attempt_and_stops_every_other_call(work):
     work.flow("work", FLOW.replace("attempts: 0", "attempts: 3, backoff: 0"))
     work.commit("More attempts")
@@ -211,6 +218,7 @@ stop(1)
     assert (done.returncode, work.state()["status"]) == (1, "failed")
 
 
+@pytest.mark.smoke
 def test_an_error_beats_a_rate_limit_that_comes_later(work):
     work.agent(
         TOGETHER
@@ -228,6 +236,7 @@ stop(1)
     assert (done.returncode, work.state()["status"]) == (1, "failed")
 
 
+@pytest.mark.smoke("one")
 @pytest.mark.parametrize("first", ["one", "two"])
 def test_a_rate_limit_beats_a_pause(project, first):
     project.flow("work", FLOW.replace("makes: one.md,", "makes: one.md, clarify: true,"))
@@ -247,6 +256,7 @@ stop(75) if step == "two" else make("[NEEDS CLARIFICATION: which?]")
     assert (done.returncode, project.state()["status"]) == (3, "rate-limited")
 
 
+@pytest.mark.smoke("two")
 @pytest.mark.parametrize("first", ["one", "two"])
 def test_an_error_beats_a_pause(project, first):
     project.flow("work", FLOW.replace("makes: one.md,", "makes: one.md, clarify: true,"))
@@ -266,6 +276,7 @@ stop(1) if step == "two" else make("[NEEDS CLARIFICATION: which?]")
     assert (done.returncode, project.state()["status"]) == (1, "failed")
 
 
+@pytest.mark.smoke
 def test_an_agent_that_writes_nothing_has_failed_though_it_exits_0(work):
     work.agent("say('All done!')")
 
@@ -275,6 +286,7 @@ def test_an_agent_that_writes_nothing_has_failed_though_it_exits_0(work):
     assert "one.md was not written" in done.stdout
 
 
+@pytest.mark.smoke
 def test_an_agent_that_cannot_be_started_has_failed_and_the_hint_names_the_setting(project):
     project.write("doflow.yaml", "agents:\n  default: {use: command, argv: [/no/such/program]}\n")
     project.flow("work", FLOW)
@@ -293,6 +305,7 @@ def test_an_agent_that_the_settings_do_not_have_is_an_error(work):
     assert "nobody" in done.stdout + done.stderr and "agents:" in done.stdout + done.stderr
 
 
+@pytest.mark.smoke
 def test_a_failed_step_says_what_where_and_what_to_type_next(work):
     work.agent("print('the disk is on fire', file=sys.stderr); stop(3)")
 
@@ -303,6 +316,7 @@ def test_a_failed_step_says_what_where_and_what_to_type_next(work):
     assert "doit work" in done.stdout or "the log is" in done.stdout
 
 
+@pytest.mark.smoke
 def test_a_broken_flow_is_an_error_with_file_and_line_and_writes_nothing(project):
     project.flow("odd", "flow: odd\nsteps:\n  one: {prompt: x, makess: y.md}\n")
     project.commit("Odd")
@@ -315,6 +329,7 @@ def test_a_broken_flow_is_an_error_with_file_and_line_and_writes_nothing(project
     assert not (project.root / ".doflow").exists()
 
 
+@pytest.mark.smoke
 def test_broken_settings_stop_every_flow_with_file_and_line(work):
     work.write("doflow.yaml", "agents:\n  default: {use: command, argv: [true]}\nbudgett: {usd: 5}\n")
 
@@ -347,7 +362,7 @@ def test_a_reader_that_goes_away_changes_nothing_about_a_run(work, door, end):
     assert work.state()["status"] == status
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_reader_of_everything_that_goes_away_changes_nothing(work):
     done = _unread(work, "doit", "work", err=subprocess.STDOUT)
     refused = _unread(work, "doit", "work", "--nosuch", err=subprocess.STDOUT)
@@ -375,7 +390,7 @@ def test_a_full_disk_behind_the_output_changes_nothing_about_a_run(work):
     assert (asked.returncode, asked.stderr.splitlines()[0]) == (1, "ERROR: No space left on device")
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_command_whose_reader_goes_away_does_its_work_and_says_so(work):
     work.agent("make('[NEEDS CLARIFICATION: which?]')")
     work.doit("work")
@@ -418,7 +433,7 @@ def _unread(work: Project, *words: str, err: int = subprocess.PIPE) -> subproces
 def test_a_flow_that_is_called_like_a_command_of_doits_is_refused_with_its_place_and_hides_no_other(work, name):
     work.flow(name, f"flow: {name}\nsteps:\n  one: {{prompt: Write one., makes: one.md}}\n")
     work.commit("A flow that nobody can call")
-    place = f"flows/{name}.yaml:1:7: the flow's name '{name}' is a command of doit\n  hint: choose another name"
+    place = f"flows/{name}.yaml:1:7: flow name '{name}' is a doit command\n  hint: choose another name"
 
     listed = work.doit("list")
     asked = work.doflow("run", name, "--goal=x")

@@ -1,4 +1,4 @@
-"""What a person is told when an agent wrote where it may not: whether that could be allowed, and by whom."""
+"""What a person is told when an agent modified files outside its scope: whether that could be allowed, and by whom."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ FLOW = """
       one: {prompt: Write., makes: one.md}
       two: {prompt: Write., makes: two.md, writes: [/docs/**]}
 """
-NEVER = "no flow can allow it"
+NEVER = "is always protected"
 
 
+@pytest.mark.smoke("lib/.git-is always protected")
 @pytest.mark.parametrize(
     ("path", "words"),
     [
@@ -22,9 +23,9 @@ NEVER = "no flow can allow it"
         (".claude/settings.json", NEVER),
         ("specs/001-x/input.md", NEVER),
         ("lib/.git", NEVER),
-        ("specs/001-x/one.md", "belongs to one, which made it: doflow reject one --note"),
-        ("PRD.md", "is named by `protect:`; take it out there"),
-        ("src/app.py", "`writes:` of the step in the flow would allow src/app.py"),
+        ("specs/001-x/one.md", "is an artifact of one: doflow reject one --note"),
+        ("PRD.md", "is listed under `protect:`; remove it there"),
+        ("src/app.py", "add src/app.py to `writes:` of the step to allow it"),
     ],
 )
 def test_a_path_that_was_refused_is_told_with_the_way_there_is(path: str, words: str, project: Project) -> None:
@@ -36,12 +37,13 @@ def test_a_path_that_was_refused_is_told_with_the_way_there_is(path: str, words:
     done = project.doit("work", "--goal=x")
 
     assert done.returncode == 1
-    assert f"two wrote where it may not: {path}" in done.stdout
-    told = [line for line in done.stdout.splitlines() if path in line and "wrote where" not in line]
+    assert f"two modified files outside its scope: {path}" in done.stdout
+    told = [line for line in done.stdout.splitlines() if path in line and "outside its scope" not in line]
     assert any(words in line for line in told), done.stdout
     assert ("`writes:`" in done.stdout) is (path == "src/app.py"), "no hint at what would not help"
 
 
+@pytest.mark.smoke
 def test_each_kind_of_path_has_its_line(project: Project) -> None:
     project.flow("work", FLOW)
     project.agent("usual()\nfor path in ('a.txt', 'b.txt', 'dodo.py'): put(path, 'x') if step == 'two' else None")
@@ -49,9 +51,9 @@ def test_each_kind_of_path_has_its_line(project: Project) -> None:
 
     done = project.doit("work", "--goal=x")
 
-    assert "two wrote where it may not: a.txt, b.txt, dodo.py" in done.stdout
-    assert f"dodo.py: {NEVER}" in done.stdout and "would allow a.txt" in done.stdout
-    assert "specs/001-x/two.md is fine: doflow adopt two" in done.stdout
+    assert "two modified files outside its scope: a.txt, b.txt, dodo.py" in done.stdout
+    assert f"dodo.py {NEVER}" in done.stdout and "add a.txt to `writes:`" in done.stdout
+    assert "specs/001-x/two.md passed its checks: doflow adopt two" in done.stdout
 
 
 def test_a_file_of_a_submodule_is_told_as_what_no_step_changes(project: Project) -> None:
@@ -68,7 +70,7 @@ def test_a_file_of_a_submodule_is_told_as_what_no_step_changes(project: Project)
     done = project.doit("work", "--goal=x")
 
     assert done.returncode == 1
-    assert "lib/a.py is in a repository of its own, which no step changes" in done.stdout, done.stdout
+    assert "lib/a.py is in a nested repository, which steps may not change" in done.stdout, done.stdout
     assert "`writes:`" not in done.stdout
 
 
@@ -93,5 +95,5 @@ def test_a_stray_of_steps_at_work_together_is_blamed_on_none_of_them_alone(proje
 
     assert done.returncode == 1, done.stdout + done.stderr
     said = done.stdout + done.stderr
-    assert "a, or a step at work beside it (b), wrote where it may not: src/stray.py" in said
-    assert "b, or a step at work beside it (a), wrote where it may not: src/stray.py" in said
+    assert "a, or a step running in parallel (b), modified files outside its scope: src/stray.py" in said
+    assert "b, or a step running in parallel (a), modified files outside its scope: src/stray.py" in said

@@ -74,6 +74,7 @@ def calls(project: Project) -> list[str]:
     return found
 
 
+@pytest.mark.smoke("feature", "bugfix-small", "roadmap")
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.replace(" ", "-"))
 def test_every_way_through_every_flow_is_walked_to_its_end_by_one_command(way, project):
     flow, markers, variant, pipeline, artifacts = WAYS[way]
@@ -111,6 +112,7 @@ def test_a_finished_flow_calls_nobody_again(way, project):
     assert (project.calls(), project.git("rev-parse", "HEAD")) == ([], head)
 
 
+@pytest.mark.smoke("bugfix-bugfix-RECLASSIFY: FEATURE--doit feature")
 @pytest.mark.parametrize(
     ("flow", "step", "marker", "variant", "words"),
     [
@@ -136,6 +138,7 @@ def test_what_needs_a_person_pauses_with_exit_code_two_and_the_pipeline_as_it_wa
     assert (project.calls(), project.state()["status"]) == ([step], "paused")
 
 
+@pytest.mark.smoke("bugfix-bugfix")
 @pytest.mark.parametrize(("flow", "step"), [("bugfix", "bugfix"), ("discovery-rebuild", "rebuildcheck")])
 def test_no_marker_is_handed_back_once_and_then_an_error_never_a_way_through(flow, step, project):
     project.agent(script.good())
@@ -213,6 +216,7 @@ def test_a_flow_that_was_rewritten_goes_on_where_it_stopped(project):
     assert project.state()["completed"] == LARGE
 
 
+@pytest.mark.smoke
 def test_a_bad_task_list_is_handed_back_with_its_lines_and_mended(project):
     bad = json.dumps("# T\n\n## Phase 1: x\n- [ ] T001 no brackets\n")
     before = f'if step == "tasks" and role != "repair": TEXTS["tasks.md"] = {bad}'
@@ -226,6 +230,7 @@ def test_a_bad_task_list_is_handed_back_with_its_lines_and_mended(project):
     assert [entry["step"] for entry in project.events() if entry["event"] == "warning"] == ["tasks"]
 
 
+@pytest.mark.smoke
 def test_a_task_list_that_stays_bad_fails_the_step_and_is_not_committed(project):
     project.agent(script.good(texts={"tasks.md": "# T\n\n## Phase 1: x\n- [ ] T001 no brackets\n"}))
 
@@ -276,6 +281,7 @@ if step == "{step}" and role == "fixer":
 """
 
 
+@pytest.mark.smoke('qualityreview-code-"src/phase_1.py"')
 @pytest.mark.parametrize(
     ("step", "persona", "path"),
     [("planreview", "pm", 'run_dir / "plan.md"'), ("qualityreview", "code", '"src/phase_1.py"')],
@@ -304,6 +310,7 @@ def test_a_fixer_may_not_change_what_finished_steps_were_made_from(step, persona
     assert "spec.md`" not in told.partition("## Findings")[0]
 
 
+@pytest.mark.smoke
 def test_the_rehearsal_agent_walks_all_ten_steps_in_one_command(project):
     project.write("doflow.yaml", "agents: {default: {use: rehearsal}}\n")
     project.commit("Rehearse")
@@ -326,6 +333,7 @@ def test_the_rehearsal_agent_finishes_every_flow(flow, project):
     assert project.state()["status"] == "completed"
 
 
+@pytest.mark.smoke
 def test_a_question_in_the_specification_stops_the_feature(project):
     project.agent(script.good(texts={"spec.md": script.SPEC + "\n[NEEDS CLARIFICATION: by mail or by phone?]\n"}))
 
@@ -349,6 +357,7 @@ def test_discovery_needs_no_goal(project):
     assert project.calls() == ["discovery", "rebuildcheck"]
 
 
+@pytest.mark.smoke
 def test_an_investigation_changes_nothing_and_its_report_is_committed(project):
     project.agent(script.good(texts={"report.md": "# Why\n\nBecause.\n"}))
     before = project.tree()

@@ -36,6 +36,7 @@ def begun(project: Project, flow: str) -> Project:
     return project
 
 
+@pytest.mark.smoke
 def test_items_of_a_list_run_side_by_side_and_each_is_its_own_task(project, tmp_path):
     work = begun(project, LISTED)
     work.agent("""
@@ -69,6 +70,7 @@ def test_items_of_a_list_run_side_by_side_and_each_is_its_own_task(project, tmp_
     assert (done.returncode, work.calls()) == (0, calls), done.stdout + done.stderr
 
 
+@pytest.mark.smoke
 def test_an_item_that_fails_is_the_only_one_that_is_done_again(project):
     work = begun(project, LISTED)
     work.agent('stop(9) if step == "part:beta" else usual()')
@@ -83,6 +85,7 @@ def test_an_item_that_fails_is_the_only_one_that_is_done_again(project):
     assert (work.calls(), work.state()["completed"]) == (["part:beta", "sum"], ["part", "sum"])
 
 
+@pytest.mark.smoke
 def test_items_of_a_file_are_known_when_it_is_made_and_a_changed_or_new_one_runs_alone(project):
     work = begun(project, FILED)
     work.agent(FILES)
@@ -125,7 +128,7 @@ def refused(project: Project, listed: str, told: str) -> Project:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("no list at all", "holds no list of items"), ("- {name: [", "parts.yaml")],
+    [("no list at all", "is not a list of items"), ("- {name: [", "parts.yaml")],
     ids=["words", "broken"],
 )
 def test_a_file_without_items_fails_in_words_and_goes_on_when_it_is_mended(project, text, words):
@@ -142,6 +145,7 @@ def test_a_file_without_items_fails_in_words_and_goes_on_when_it_is_mended(proje
     assert work.calls() == ["list", "part:two", "sum"], "a list that cannot be read can still be made anew"
 
 
+@pytest.mark.smoke
 def test_an_empty_list_asks_for_nothing(project):
     work = begun(project, FILED)
     work.agent('make("[]") if step == "list" else usual()')
@@ -154,6 +158,7 @@ def test_an_empty_list_asks_for_nothing(project):
     assert work.calls() == ["list", "sum"]
 
 
+@pytest.mark.smoke
 def test_a_gate_over_items_shows_what_all_of_them_made_and_asks_again_when_one_changed(project):
     work = begun(project, LISTED.replace('makes: "parts/{item}.md"', 'makes: "parts/{item}.md", gate: "All good?"'))
 
@@ -184,6 +189,7 @@ def test_a_question_in_one_item_pauses_the_run(project):
     assert work.calls()[-1] == "sum"
 
 
+@pytest.mark.smoke
 def test_killed_after_the_last_item_the_step_is_done_all_the_same(project):
     work = begun(project, LISTED)
     work.agent('usual() if step != "sum" else time.sleep(60)')
@@ -233,12 +239,13 @@ def test_one_item_can_be_asked_for_by_name(project):
     assert work.calls() == ["part:beta"]
 
 
+@pytest.mark.smoke("a list")
 @pytest.mark.parametrize(
     ("words", "place", "told"),
     [
         ("foreach: [x, y], makes: a.md", "3:53", "every item would make the same file 'a.md'"),
         ("foreach: l.yaml, makes: [a.md]", "3:54", "every item would make the same file 'a.md'"),
-        ('foreach: [x, y, x], makes: "{item}.md"', "3:45", "the item 'x' is listed twice"),
+        ('foreach: [x, y, x], makes: "{item}.md"', "3:45", "duplicate item 'x'"),
         ('foreach: [x, y], makes: "{item_name}.md"', "3:53", "{item_name} is not a param of this flow"),
     ],
     ids=["a list", "a file", "twice", "texts have no keys"],
@@ -255,7 +262,7 @@ def test_items_that_would_write_over_each_other_are_refused_before_anything_is_p
 @pytest.mark.parametrize(
     ("listed", "told"),
     [
-        ("- x\\n- 3\\n", "item 1 of specs/001-x/parts.yaml is no mapping: 'x'"),
+        ("- x\\n- 3\\n", "item 1 of specs/001-x/parts.yaml is not a mapping: 'x'"),
         (
             "- {name: a, size: 1}\\n- {name: a, size: 2}\\n",
             "items 1 and 2 of specs/001-x/parts.yaml would both make a.md",
@@ -281,14 +288,17 @@ NAMED = """
       part: {prompt: "Write about {item}.", foreach: parts.yaml, makes: "parts/{item}.md"}
 """
 ODD = {
-    "leaves its place": ("- good\\n- ../evil\\n", "item 2 of specs/001-x/parts.yaml: the path parts/{item}.md becomes"),
+    "outside its folder": (
+        "- good\\n- ../evil\\n",
+        "item 2 of specs/001-x/parts.yaml: the path parts/{item}.md becomes",
+    ),
     "null": ("- good\\n-\\n", "item 2 of specs/001-x/parts.yaml is empty (null)"),
     "a list": (
         "- [x, y]\\n",
-        'item 1 of specs/001-x/parts.yaml is a list, ["x", "y"], which cannot stand in parts/{item}.md',
+        'item 1 of specs/001-x/parts.yaml is a list, ["x", "y"], which cannot be part of parts/{item}.md',
     ),
-    "a mapping": ("- {a: 1}\\n", 'item 1 of specs/001-x/parts.yaml is a mapping, {"a": 1}, which cannot stand in'),
-    "no list": ("words\\n", "specs/001-x/parts.yaml holds no list of items"),
+    "a mapping": ("- {a: 1}\\n", 'item 1 of specs/001-x/parts.yaml is a mapping, {"a": 1}, which cannot be part of'),
+    "no list": ("words\\n", "specs/001-x/parts.yaml is not a list of items"),
 }
 
 

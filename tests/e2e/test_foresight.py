@@ -8,19 +8,19 @@ from tests.support.project import Project
 HEAD = "flow: small\nparams:\n  tone: {default: plain}\nprotect: [LICENSE]\nsteps:\n"
 LATE = "  early: {prompt: Read., reads: [c.md], makes: b.md}\n  late: {prompt: Write., makes: c.md}"
 PLACES = [
-    ("  a: {prompt: x, makes: /flows/x.yaml}", "6:25", "no agent may write '/flows/x.yaml': /flows/ is protected"),
-    ("  a: {prompt: x, makes: [b.md, /LICENSE]}", "6:32", "no agent may write '/LICENSE': LICENSE is protected"),
-    ("  a: {prompt: x, makes: b.md, protect: '*.md'}", "6:25", "no agent may write 'b.md': *.md is protected"),
-    ("  a: {prompt: x, makes: input.md}", "6:25", "doflow itself writes 'input.md', no step does"),
-    ("  a: {kind: shell, run: x, makes: doflow.lock}", "6:35", "doflow itself writes 'doflow.lock', no step does"),
-    ("  a: {kind: review, reads: [input.md], personas: [pm, nobody]}", "6:55", "there is no persona 'nobody'"),
+    ("  a: {prompt: x, makes: /flows/x.yaml}", "6:25", "agents may not write '/flows/x.yaml': /flows/ is protected"),
+    ("  a: {prompt: x, makes: [b.md, /LICENSE]}", "6:32", "agents may not write '/LICENSE': LICENSE is protected"),
+    ("  a: {prompt: x, makes: b.md, protect: '*.md'}", "6:25", "agents may not write 'b.md': *.md is protected"),
+    ("  a: {prompt: x, makes: input.md}", "6:25", "'input.md' is written by doflow itself"),
+    ("  a: {kind: shell, run: x, makes: doflow.lock}", "6:35", "'doflow.lock' is written by doflow itself"),
+    ("  a: {kind: review, reads: [input.md], personas: [pm, nobody]}", "6:55", "unknown persona 'nobody'"),
     (
         "  a: {prompt: x, makes: b.md, only: {param: ton}}",
         "6:45",
-        "'ton' is never given, so the step would never be done",
+        "param 'ton' is never set, so this step would never run",
     ),
-    ("  a: {prompt: x, makes: b.md, only: {param: goal}}", "6:45", "'goal' is never given"),
-    (LATE, "6:34", "'c.md' is only made by the step 'late', which comes later"),
+    ("  a: {prompt: x, makes: b.md, only: {param: goal}}", "6:45", "param 'goal' is never set"),
+    (LATE, "6:34", "'c.md' is only made by step 'late', which runs later"),
     ("  a: {prompt: x, reads: [b.md], makes: b.md}", "6:26", "'b.md' is only made by this step itself"),
     (
         "  a: {kind: implement, phases: t.md, prompt: x}\n  t: {prompt: x, makes: t.md}",
@@ -34,6 +34,12 @@ PLACES = [
 ]
 
 
+@pytest.mark.smoke(
+    "agents may not write 'b.md': *.md is protected",
+    "'doflow.lock' is written by doflow itself",
+    "param 'goal' is never set",
+    "'c.md' is only made by step 'late', which runs later",
+)
 @pytest.mark.parametrize(("steps", "place", "told"), PLACES, ids=[told for _, _, told in PLACES])
 def test_what_could_never_go_well_is_refused_at_its_place(project: Project, steps: str, place: str, told: str) -> None:
     project.flow("small", HEAD + steps + "\n")
@@ -62,13 +68,17 @@ def test_a_file_may_be_made_later_in_the_list_where_the_order_is_another(project
     assert told.returncode == 0, told.stdout
 
 
+@pytest.mark.smoke("agent", "protect")
 @pytest.mark.parametrize(
     ("step", "told"),
     [
-        ("{prompt: x, makes: a.md, fallback: typo}", "wants the agent 'typo'"),
-        ("{prompt: x, makes: a.md, agent: typo}", "wants the agent 'typo'"),
-        ("{kind: review, reads: [input.md], personas: [pm], fixer: typo}", "wants the agent 'typo'"),
-        ("{prompt: x, makes: /docs/a.md}", "step a makes '/docs/a.md', which no agent may write: doflow.yaml protects"),
+        ("{prompt: x, makes: a.md, fallback: typo}", "names the agent 'typo'"),
+        ("{prompt: x, makes: a.md, agent: typo}", "names the agent 'typo'"),
+        ("{kind: review, reads: [input.md], personas: [pm], fixer: typo}", "names the agent 'typo'"),
+        (
+            "{prompt: x, makes: /docs/a.md}",
+            "step a makes '/docs/a.md', which agents may not write: doflow.yaml protects",
+        ),
     ],
     ids=["fallback", "agent", "fixer", "protect"],
 )
@@ -91,8 +101,8 @@ def test_a_word_in_the_braces_of_a_command_that_is_no_param_is_a_warning(project
 
     assert told.returncode == 0
     assert [line for line in told.stdout.splitlines() if line.startswith("warning: ")] == [
-        "warning: flows/small.yaml:3:3: step a: {zz} in `run` is no param of small and stays as it is",
-        "warning: flows/small.yaml:3:3: step a: {yy} in `check.run` is no param of small and stays as it is",
+        "warning: flows/small.yaml:3:3: step a: {zz} in `run` is not a param of small and is left unchanged",
+        "warning: flows/small.yaml:3:3: step a: {yy} in `check.run` is not a param of small and is left unchanged",
     ]
     assert project.doit("small", "--goal=x").returncode == 0
 
@@ -104,5 +114,5 @@ def test_an_agent_that_is_not_there_is_told_where_it_is_named(project: Project) 
 
     told = project.doflow("validate", "small", "more").stdout
 
-    assert "flows/small.yaml:2:19: step a wants the agent 'nobody'" in told
-    assert "flows/more.yaml:5:40: step b wants the agent 'typo'" in told
+    assert "flows/small.yaml:2:19: step a names the agent 'nobody'" in told
+    assert "flows/more.yaml:5:40: step b names the agent 'typo'" in told

@@ -68,6 +68,7 @@ def edit(project: Project, name: str, more: str = "\nBy hand.\n") -> str:
     return path.read_text()
 
 
+@pytest.mark.smoke
 def test_a_second_run_calls_no_agent(project):
     chain(project)
     commits = project.subjects()
@@ -76,6 +77,7 @@ def test_a_second_run_calls_no_agent(project):
     assert (project.state()["status"], project.subjects()) == ("completed", commits)
 
 
+@pytest.mark.smoke
 def test_a_hand_edit_runs_only_what_reads_it_and_why_names_it(project):
     chain(project)
     text = edit(project, "two.md")
@@ -87,6 +89,7 @@ def test_a_hand_edit_runs_only_what_reads_it_and_why_names_it(project):
     assert again(project) == []
 
 
+@pytest.mark.smoke
 def test_a_hand_edit_is_recorded_as_the_persons_and_committed(project):
     chain(project)
     edit(project, "two.md")
@@ -97,7 +100,7 @@ def test_a_hand_edit_is_recorded_as_the_persons_and_committed(project):
     assert '"author": "person"' in next(
         line for line in (project.run_dir() / "doflow.lock").read_text().splitlines() if 'two.md": {"digest' in line
     )
-    assert any(subject.startswith("Keep the edit of") for subject in project.subjects())
+    assert any(subject.startswith("Keep manual edits to") for subject in project.subjects())
 
 
 def test_a_hand_edit_that_the_person_commits_runs_what_reads_it(project):
@@ -119,6 +122,7 @@ def test_an_edit_taken_back_runs_nothing(project):
     assert again(project) == []
 
 
+@pytest.mark.smoke
 def test_a_changed_prompt_of_the_project_runs_its_step_and_what_follows_from_changed_bytes(project):
     chain(project)
     project.write("flows/prompts/one.md", "Write one, better.\n")
@@ -128,6 +132,7 @@ def test_a_changed_prompt_of_the_project_runs_its_step_and_what_follows_from_cha
     assert again(project) == ["one", "two", "three"]
 
 
+@pytest.mark.smoke
 def test_a_rerun_that_gives_the_same_bytes_stops_there(project):
     chain(project, script="usual()")
     project.write("flows/prompts/one.md", "Write one, better.\n")
@@ -137,6 +142,7 @@ def test_a_rerun_that_gives_the_same_bytes_stops_there(project):
     assert again(project) == []
 
 
+@pytest.mark.smoke
 def test_a_changed_step_runs_only_that_step(project):
     chain(project, script="usual()")
     project.flow("chain", CHAIN.replace("Write two.", "Write two at length."))
@@ -153,6 +159,7 @@ def test_a_changed_check_runs_its_step(project):
     assert again(project) == ["two"]
 
 
+@pytest.mark.smoke
 def test_a_changed_timeout_retry_gate_or_order_runs_nothing(project):
     chain(project, script="usual()")
     changed = CHAIN.replace("attempts: 0", "attempts: 1")
@@ -194,7 +201,9 @@ def test_why_shows_the_limits_that_changed_and_nothing_of_it_is_paid(project):
     limited(project)
 
     assert (remarks(project, "three"), remarks(project, "one")) == (SHOWN, [])
-    assert "(shown, not redone; doit chain --force=three redoes it)" in project.doflow("why", "three").stdout
+    assert (
+        "(not run again for this; to run it again: doit chain --force=three)" in project.doflow("why", "three").stdout
+    )
     assert again(project, code=2) == []  # only its new gate asks
     assert project.doflow("approve", "three").returncode == 0
     assert again(project, "chain", "--force=three", "--budget=none") == ["three"]
@@ -240,6 +249,7 @@ def test_a_changed_comment_in_the_flow_runs_nothing(project):
     assert again(project) == []
 
 
+@pytest.mark.smoke
 def test_another_model_or_agent_runs_nothing_and_why_says_so(project):
     chain(project)
     project.settings(agent="model: better")
@@ -353,9 +363,9 @@ def test_another_text_of_a_packaged_prompt_counts_when_the_settings_say_so(proje
     project.commit("A lock of another doflow")
 
     assert "because its packaged prompt was 00000000, now" in project.doflow("why", "one").stdout
-    assert "because what its packaged personas are told was 00000000, now" in project.doflow("why", "two").stdout
+    assert "because its packaged persona prompt was 00000000, now" in project.doflow("why", "two").stdout
     project.settings("")
-    assert "(shown, not redone" in project.doflow("why", "one").stdout
+    assert "(not run again for this" in project.doflow("why", "one").stdout
     project.settings("triggers: [packaged]\n")
     assert again(project) == ["one", "two persona pm"]
     assert again(project) == []
@@ -368,7 +378,7 @@ def test_a_packaged_text_that_nobody_wrote_down_counts_as_unchanged_and_that_is_
     project.commit("A lock of an older doflow")
 
     assert (
-        "its packaged prompt at that time is not recorded, and counts as unchanged"
+        "its packaged prompt at that time was not recorded and is treated as unchanged"
         in project.doflow("why", "one").stdout
     )
     assert again(project) == []
@@ -391,6 +401,7 @@ def started(project: Project) -> list[dict]:
     return [event for event in project.events()[before:] if event["event"] == "step_starting"]
 
 
+@pytest.mark.smoke
 def test_a_goal_in_a_prompt_counts_only_for_the_step_that_uses_it(project):
     flow = """
         flow: chain
@@ -405,6 +416,7 @@ def test_a_goal_in_a_prompt_counts_only_for_the_step_that_uses_it(project):
     assert again(project, "chain", "--goal=Say it", "--tone=angry") == ["two"]
 
 
+@pytest.mark.smoke
 def test_a_stale_step_with_a_hand_edited_artifact_pauses_and_leaves_the_text(project):
     chain(project)
     text = edit(project, "two.md")
@@ -413,13 +425,14 @@ def test_a_stale_step_with_a_hand_edited_artifact_pauses_and_leaves_the_text(pro
     done = project.doit("chain")
 
     assert done.returncode == 2
-    assert "two.md carries an edit by hand" in done.stdout
+    assert "two.md has manual edits" in done.stdout
     assert "doflow adopt two" in done.stdout and "doit chain --force=two" in done.stdout
     assert (project.calls(), (project.run_dir() / "two.md").read_text()) == ([], text)
     assert project.state()["status"] == "paused"
     assert again(project, code=2) == []
 
 
+@pytest.mark.smoke
 def test_force_rebuilds_a_hand_edited_artifact(project):
     chain(project)
     text = edit(project, "two.md")
@@ -432,6 +445,7 @@ def test_force_rebuilds_a_hand_edited_artifact(project):
     assert again(project) == []
 
 
+@pytest.mark.smoke
 def test_adopt_keeps_a_hand_edited_artifact_and_runs_what_reads_it(project):
     chain(project)
     text = edit(project, "two.md")
@@ -446,6 +460,7 @@ def test_adopt_keeps_a_hand_edited_artifact_and_runs_what_reads_it(project):
     assert again(project) == []
 
 
+@pytest.mark.smoke
 def test_force_redoes_a_fresh_step_once(project):
     chain(project, script="usual()")
 
@@ -463,6 +478,7 @@ def test_force_of_an_unknown_step_is_an_error(project):
     assert project.calls() == []
 
 
+@pytest.mark.smoke
 def test_a_deleted_artifact_is_made_again(project):
     chain(project, script="usual()")
     (project.run_dir() / "two.md").unlink()
@@ -472,6 +488,7 @@ def test_a_deleted_artifact_is_made_again(project):
     assert again(project) == []
 
 
+@pytest.mark.smoke
 def test_a_revision_is_told_of_the_old_artifact_and_the_difference_of_its_inputs(project):
     chain(project)
     edit(project, "two.md", "\nA new requirement.\n")
@@ -482,6 +499,7 @@ def test_a_revision_is_told_of_the_old_artifact_and_the_difference_of_its_inputs
     assert "+A new requirement." in project.prompts()[0]
 
 
+@pytest.mark.smoke
 def test_without_its_state_folder_a_run_calls_no_agent(project):
     chain(project)
     shutil.rmtree(project.root / ".doflow")
@@ -499,6 +517,7 @@ def test_without_its_state_folder_a_run_with_its_goal_calls_no_agent(project):
     assert project.runs() == ["001-say-it"]
 
 
+@pytest.mark.smoke
 def test_a_fresh_clone_of_the_branch_calls_no_agent(project, tmp_path):
     chain(project)
     project.git("clone", "-q", "-b", "001-say-it", str(project.root), str(tmp_path / "clone"))
@@ -521,6 +540,7 @@ def test_a_clone_that_switches_to_the_branch_calls_no_agent(project, tmp_path):
     assert project.git("status", "--porcelain", cwd=clone) == ""
 
 
+@pytest.mark.smoke
 def test_half_a_run_goes_on_in_a_clone(project, tmp_path):
     project.flow("chain", CHAIN)
     project.write("flows/prompts/one.md", "Write one.\n")
@@ -537,6 +557,7 @@ def test_half_a_run_goes_on_in_a_clone(project, tmp_path):
     assert (done.returncode, project.calls()) == (0, ["three"]), done.stdout + done.stderr
 
 
+@pytest.mark.smoke
 def test_a_lock_that_was_deleted_is_taken_from_head(project):
     chain(project)
     lock = project.run_dir() / "doflow.lock"
@@ -556,6 +577,7 @@ def test_a_lock_that_was_deleted_with_the_state_folder_is_taken_from_head(projec
     assert project.runs() == ["001-say-it"]
 
 
+@pytest.mark.smoke
 def test_a_lock_that_was_removed_from_history_is_rebuilt_from_trailers(project):
     chain(project)
     project.git("rm", "-q", "specs/001-say-it/doflow.lock")
@@ -567,6 +589,7 @@ def test_a_lock_that_was_removed_from_history_is_rebuilt_from_trailers(project):
     assert again(project) == []
 
 
+@pytest.mark.smoke
 def test_phases_of_a_run_whose_lock_is_gone_from_history_are_known_by_trailers(project):
     work(project)
     lock = next(project.root.glob("specs/*/doflow.lock"))
@@ -577,6 +600,7 @@ def test_phases_of_a_run_whose_lock_is_gone_from_history_are_known_by_trailers(p
     assert again(project, "work") == []
 
 
+@pytest.mark.smoke
 def test_a_section_read_counts_alone(project):
     flow = """
         flow: chain
@@ -627,6 +651,7 @@ def test_an_optional_read_may_be_missing_and_counts_once_it_is_there(project):
     assert again(project) == ["three"]
 
 
+@pytest.mark.smoke
 def test_a_read_that_is_missing_is_an_error_that_names_it(project):
     project.flow("odd", "flow: odd\nsteps:\n  one: {prompt: Write., reads: [/docs/rules.md], makes: one.md}\n")
     project.commit()
@@ -674,6 +699,7 @@ def test_a_step_whose_needs_are_missing_is_an_error_that_names_them(project):
     assert "rules.md" in done.stdout
 
 
+@pytest.mark.smoke
 def test_ticked_boxes_make_nothing_stale(project):
     project.flow("work", f"{WORK}      last: {{prompt: Look back., reads: [tasks.md], makes: last.md}}\n")
     project.agent("""
@@ -692,6 +718,7 @@ def test_ticked_boxes_make_nothing_stale(project):
     assert again(project, "work") == []
 
 
+@pytest.mark.smoke
 def test_a_changed_phase_runs_again_with_those_after_it(project):
     three = "# Tasks\n" + "".join(f"\n## Phase {n}: P{n}\n\n- [ ] [T00{n}] Do {n}\n" for n in (1, 2, 3))
     work(project, three)
@@ -728,7 +755,7 @@ def test_a_list_without_phases_is_done_in_one_call_and_that_is_said(project):
     done = project.doit("work")
 
     assert (done.returncode, project.calls()) == (0, ["tasks", "implement:all"])
-    assert "has no `## Phase N: title`: done in one call" in done.stdout
+    assert "has no `## Phase N: title`: implementing all of it in one call" in done.stdout
     assert again(project, "work") == []
 
 
@@ -741,6 +768,7 @@ def test_a_phase_that_only_adds_a_file_is_committed(project):
     assert project.git("status", "--porcelain") == ""
 
 
+@pytest.mark.smoke
 def test_a_phase_that_deletes_and_moves_files_is_committed(project):
     project.write("old.py", "OLD = 1\n")
     project.write("moved.py", "MOVED = 1\n")
@@ -777,6 +805,7 @@ def test_a_phase_keeps_links_and_the_executable_bit(project):
     assert project.git("status", "--porcelain") == ""
 
 
+@pytest.mark.smoke
 def test_files_that_git_ignores_are_not_committed(project):
     project.write(".gitignore", "build/\n*.log\n")
     project.flow("work", WORK)
@@ -789,6 +818,7 @@ def test_files_that_git_ignores_are_not_committed(project):
     assert (project.root / "build/out.o").read_text() == "o"
 
 
+@pytest.mark.smoke
 def test_each_phase_is_one_commit_with_its_trailers(project):
     work(project)
 
@@ -840,6 +870,7 @@ def test_an_edit_that_was_kept_is_still_the_persons_when_its_step_becomes_stale(
     assert (project.run_dir() / "two.md").read_text() == text
 
 
+@pytest.mark.smoke
 def test_a_rebase_of_the_branch_makes_nothing_stale(project):
     work(project)
     branch = project.state()["branch"]
@@ -852,6 +883,7 @@ def test_a_rebase_of_the_branch_makes_nothing_stale(project):
     assert again(project, "work") == []
 
 
+@pytest.mark.smoke
 def test_a_phase_whose_commit_was_taken_back_is_done_again(project):
     work(project)
     project.git("reset", "-q", "--hard", "HEAD~1")
@@ -939,13 +971,13 @@ def test_code_that_is_made_anew_is_tested_anew_also_behind_another_step(project,
     assert (project.doit("work").returncode, times(project)) == (0, 2)
 
 
-@pytest.mark.always
+@pytest.mark.smoke("reset")
 @pytest.mark.parametrize("how", ["reset", "revert"])
 def test_code_that_was_taken_back_out_of_the_history_is_tested_anew_when_it_is_made_anew(project, how):
     project.flow("work", TESTED.replace("{outside}", str(project.outside)))
     project.commit("A flow")
     assert project.doit("work").returncode == 0
-    assert project.subjects()[-2:] == ["Phase 2: House", "Record look, test"]
+    assert project.subjects()[-2:] == ["Phase 2: House", "Record completion of look, test"]
     if how == "reset":
         project.git("reset", "-q", "--hard", "HEAD~2")
     else:
@@ -962,7 +994,6 @@ def test_code_that_was_taken_back_out_of_the_history_is_tested_anew_when_it_is_m
     assert (project.doit("work").returncode, project.calls(), times(project)) == (0, ["implement:2"], 2)
 
 
-@pytest.mark.always
 def test_a_copy_of_a_project_looks_at_its_own_files_and_not_at_those_of_the_original(project, tmp_path):
     project.flow("work", WORK)
     project.commit("A flow")

@@ -40,8 +40,8 @@ def test_an_approved_gate_asks_nobody_on_another_branch_either(dev: Project):
 
     there = told(dev)
 
-    assert here == ("plan: it has not been done yet", "doit dev")
-    assert there == ("plan: it has not been done yet", "git switch 001-f && doit dev")
+    assert here == ("plan: not run yet", "doit dev")
+    assert there == ("plan: not run yet", "git switch 001-f && doit dev")
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,7 @@ def test_a_gate_that_only_asks_is_told_as_the_run_tells_it(asks: tuple[Project, 
     assert project.doflow("reject", maker, "--note", "no").returncode == 0
 
 
+@pytest.mark.smoke("only-a")
 @pytest.mark.parametrize("which", ["a", "b"])
 def test_after_a_no_the_gate_behind_it_waits_and_takes_no_yes(asks: tuple[Project, str, str, str], which: str):
     project, flow, gate, _ = asks
@@ -130,7 +131,8 @@ def test_where_nobody_reads_a_note_no_reject_is_named(project: Project):
     assert project.doit("counted").returncode == 2
 
     assert (
-        told(project)[1] == "doflow approve count   or   doit counted --force=count   does it anew   then: doit counted"
+        told(project)[1]
+        == "doflow approve count   or   doit counted --force=count   runs it again   then: doit counted"
     )
     project.doflow("approve")
     assert project.doit("counted").returncode == 2

@@ -32,6 +32,7 @@ def rehearsed(hello: Project) -> Project:
     return hello
 
 
+@pytest.mark.smoke("approve")
 @pytest.mark.parametrize(
     "words",
     [("status",), ("status", "1"), ("approve",), ("reject", "write", "--note", "n"), ("reset", "write", "--yes"),
@@ -61,15 +62,15 @@ def test_the_ledger_alone_knows_it_and_the_branch_may_be_another(rehearsed: Proj
 
 def test_the_last_command_counts(hello: Project):
     assert hello.doit("hello", "--goal=x", "--agent=rehearsal", "--budget=none", "--record").returncode == 2
-    assert "go on with: doit hello --agent=rehearsal --budget=none --record\n" in hello.doflow("approve").stdout
+    assert "continue with:\n  doit hello --agent=rehearsal --budget=none --record\n" in hello.doflow("approve").stdout
     hello.doflow("reset", "write.gate")
 
     assert hello.doit("hello", "--budget=90000tokens").returncode == 2
-    assert "go on with: doit hello --budget=90000tokens\n" in hello.doflow("approve").stdout
+    assert "continue with:\n  doit hello --budget=90000tokens\n" in hello.doflow("approve").stdout
     hello.doflow("reset", "write.gate")
 
     assert hello.doit("hello").returncode == 2
-    assert "go on with: doit hello\n" in hello.doflow("approve").stdout
+    assert "continue with:\n  doit hello\n" in hello.doflow("approve").stdout
 
 
 def test_an_interrupted_run_and_a_refusal_name_it_too(hello: Project):
@@ -83,7 +84,7 @@ def test_an_interrupted_run_and_a_refusal_name_it_too(hello: Project):
 
     _, said = begun.communicate(timeout=20)
 
-    assert (begun.returncode, "Go on with: doit hello --agent=other" in said) == (130, True), said
+    assert (begun.returncode, "continue with:\n  doit hello --agent=other" in said) == (130, True), said
     assert "next: doit hello --agent=other" in hello.doflow("status").stdout
     hello.git("switch", "-q", "main")
     told = json.loads(hello.doflow("status", "--json").stdout)["runs"][0]["next"]

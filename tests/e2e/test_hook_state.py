@@ -14,7 +14,7 @@ import pytest
 from tests.support.hooks import DOOR, ORDER, Asking, said
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_two_sessions_and_two_projects_do_not_touch_each_other(tmp_path: Path) -> None:
     """R3.79: also projects of the same name in different places, and one id in both."""
     one, two = Asking(tmp_path, "s1", project="a/app"), Asking(tmp_path, "s2", project="a/app")
@@ -53,6 +53,7 @@ def test_a_session_that_begins_does_not_wipe_one_that_works_nor_itself(tmp_path:
     assert asking.state()["state"] == "IDLE", "the agent knows nothing any more"
 
 
+@pytest.mark.smoke
 def test_doubled_unknown_and_missing_stops_change_nothing_they_must_not(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     asking.ask("SessionStart")
@@ -70,12 +71,13 @@ def test_doubled_unknown_and_missing_stops_change_nothing_they_must_not(tmp_path
 
     asking.start("context-refiner", "r1")
     done = asking.ask("Stop", background_tasks=[])
-    assert b"context-refiner ended without a word" in done.stderr
+    assert b"context-refiner ended without a SubagentStop" in done.stderr
     assert asking.state()["doflow"]["active"] == {}
     assert asking.state()["state"] == "GATHERING", "an end that nobody told is no end of the stage"
     assert asking.may("context-refiner").returncode == 0, "nothing is stuck"
 
 
+@pytest.mark.smoke
 def test_agents_side_by_side_are_counted_by_their_ids(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     for ident in ("a1", "a2", "a3"):
@@ -123,7 +125,7 @@ def test_the_end_of_a_tool_call_stands_in_for_a_stop_that_is_missing(tmp_path: P
     assert (doc["state"], doc["context"]["gathered"], len(doc["history"])) == ("GATHERING", "the door is red", 1)
 
 
-@pytest.mark.always
+@pytest.mark.smoke("{", '{"state": "FLYING"}')
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"state": "FLYING"}', b'{"state": 5}', b"\xff\xff", b'{"state": ["IDLE"]}']
 )
@@ -245,6 +247,7 @@ def test_history_and_context_are_bounded_as_the_machine_says(tmp_path: Path) -> 
     assert len(doc["context"]["words"]) <= 20
 
 
+@pytest.mark.smoke
 def test_a_machine_s_file_counts_from_the_next_hook_on_and_a_broken_one_does_not_open_the_gate(tmp_path: Path) -> None:
     """R3.66, R3.81."""
     asking = short(tmp_path, "0")
@@ -256,17 +259,18 @@ def test_a_machine_s_file_counts_from_the_next_hook_on_and_a_broken_one_does_not
 
     path.write_text("machine: [broken")
     done = asking.may("four")
-    assert (done.returncode, b"its last good form goes on" in done.stderr) == (2, True)
+    assert (done.returncode, b"using the last good version" in done.stderr) == (2, True)
     assert asking.may("three").returncode == 0
 
 
+@pytest.mark.smoke
 def test_trouble_with_the_disk_lets_the_call_pass_loudly(tmp_path: Path) -> None:
     asking = Asking(tmp_path)
     (asking.home / ".claude").write_text("a file in the folder's place")
 
     done = asking.may("Explore")
 
-    assert (done.returncode, b"LETS IT PASS" in done.stderr) == (0, True)
+    assert (done.returncode, b"ALLOWS IT" in done.stderr) == (0, True)
 
 
 def test_a_state_that_cannot_be_written_changes_no_answer(tmp_path: Path) -> None:
@@ -304,7 +308,6 @@ def test_a_question_that_never_ends_is_given_up_before_the_agent_gives_us_up(tmp
         waiting.communicate()
 
 
-@pytest.mark.slow
 def test_two_hundred_hooks_at_once_lose_no_transition_and_tear_no_file(tmp_path: Path) -> None:
     """R3.41, R3.53: every one of them adds to the history; a reader beside them never sees half a document."""
     asking = Asking(tmp_path)
@@ -343,7 +346,7 @@ def test_two_hundred_hooks_at_once_lose_no_transition_and_tear_no_file(tmp_path:
     assert sum("SubagentStop: bash-" in line for line in asking.journal()) == 200
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_blocking_and_advancing_at_once_agree_with_the_journal(tmp_path: Path) -> None:
     """While stages advance, questions about every agent come in: each answer fits the state it was given in."""
     asking = Asking(tmp_path)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 
+import pytest
 from tests.support.project import Project, eventually
 
 
@@ -32,6 +33,7 @@ def kept_aside(project: Project) -> str:
 # --- contracts and repairs
 
 
+@pytest.mark.smoke
 def test_a_failed_check_is_handed_back_until_it_holds(project):
     flow(project, "one: {prompt: Write., makes: one.md, check: {headings: [Goal]}, repair: 2}")
     project.agent("make('# Nothing\\n') if nth == 0 and role == 'step' else make('# Goal\\n\\nAll.\\n')")
@@ -43,6 +45,7 @@ def test_a_failed_check_is_handed_back_until_it_holds(project):
     assert (project.run_dir() / "one.md").read_text() == "# Goal\n\nAll.\n"
 
 
+@pytest.mark.smoke
 def test_a_check_that_never_holds_fails_and_what_was_written_is_kept_aside(project):
     flow(project, "one: {prompt: Write., makes: one.md, check: {headings: [Goal]}, repair: 2}")
     project.agent("make(f'# Draft {nth} by {role}\\n')")
@@ -55,6 +58,7 @@ def test_a_check_that_never_holds_fails_and_what_was_written_is_kept_aside(proje
     assert "# Draft 1 by repair" in kept_aside(project)
 
 
+@pytest.mark.smoke
 def test_without_repair_a_failed_check_is_not_handed_back(project):
     flow(project, "one: {prompt: Write., makes: one.md, check: {not_empty: true}}")
     project.agent("make('  \\n')")
@@ -64,6 +68,7 @@ def test_without_repair_a_failed_check_is_not_handed_back(project):
     assert project.calls() == ["one"]
 
 
+@pytest.mark.smoke
 def test_a_failed_revision_leaves_the_old_artifact_as_it_was(project):
     flow(project, "one: {prompt: Write., reads: [/rules.md], makes: one.md, check: {headings: [Requirements]}}")
     project.write("rules.md", "Rules\n")
@@ -82,6 +87,7 @@ def test_a_failed_revision_leaves_the_old_artifact_as_it_was(project):
     works(project)
 
 
+@pytest.mark.smoke
 def test_a_check_by_schema_and_by_command(project):
     project.write("schema.json", json.dumps({"type": "object", "required": ["name"]}))
     flow(
@@ -114,6 +120,7 @@ def test_a_step_may_make_several_files_and_misses_none(project):
     assert project.git("ls-tree", "-r", "--name-only", "HEAD", str(project.run_dir())).split()[0].endswith("a.md")
 
 
+@pytest.mark.smoke
 def test_an_artifact_that_is_a_link_is_refused(project):
     flow(project, "one: {prompt: Write., makes: one.md}")
     project.agent("makes[0].symlink_to('/etc/passwd')")
@@ -122,6 +129,7 @@ def test_an_artifact_that_is_a_link_is_refused(project):
     assert not (project.run_dir() / "one.md").is_symlink()
 
 
+@pytest.mark.smoke
 def test_from_text_saves_the_answer_as_the_artifact(project):
     flow(project, "one: {prompt: Write., makes: one.md, from: text}")
     project.agent("say('# The answer'); say(''); say('All of it.')")
@@ -144,6 +152,7 @@ def test_from_text_of_an_agent_that_says_nothing_fails(project):
 # --- shell
 
 
+@pytest.mark.smoke
 def test_a_command_runs_once_and_again_only_when_what_it_reads_changes(project):
     project.write("data.txt", "1\n")
     flow(project, "count: {kind: shell, run: [sh, -c, 'echo x >> {run_dir}/../../.git/count'], reads: [/data.txt]}")
@@ -199,6 +208,7 @@ def test_words_of_a_goal_reach_a_command_as_they_are(project):
     assert not (project.root / "pwned").exists()
 
 
+@pytest.mark.smoke
 def test_a_failing_command_is_repaired_by_an_agent_and_its_work_is_committed(project):
     project.write("code.txt", "bad\n")
     flow(project, "test: {kind: shell, run: [sh, -c, 'grep good code.txt || { echo not good; exit 1; }'], repair: 2}")
@@ -215,6 +225,7 @@ def test_a_failing_command_is_repaired_by_an_agent_and_its_work_is_committed(pro
     assert project.calls() == []
 
 
+@pytest.mark.smoke
 def test_a_command_that_no_repair_mends_fails_and_the_tree_is_as_before(project):
     project.write("code.txt", "bad\n")
     flow(project, "test: {kind: shell, run: [grep, good, code.txt], repair: 2}")
@@ -234,6 +245,7 @@ def test_a_command_that_no_repair_mends_fails_and_the_tree_is_as_before(project)
 RETRY = "defaults: {retry: {attempts: 2, backoff: 0}}"
 
 
+@pytest.mark.smoke
 def test_a_passing_failure_is_tried_again_from_a_clean_start(project):
     project.write("tracked.txt", "committed\n")
     flow(project, "one: {prompt: Write., makes: one.md, writes: ['/src/**']}", RETRY)
@@ -307,6 +319,7 @@ def test_a_command_that_waits_for_its_next_try_can_be_interrupted(project):
     assert (started.wait(30), tries(project), project.state()["status"]) == (130, 1, "paused")
 
 
+@pytest.mark.smoke
 def test_an_artifact_left_by_a_failed_attempt_does_not_count(project):
     flow(project, "one: {prompt: Write., makes: one.md}", "defaults: {retry: {attempts: 1, backoff: 0}}")
     project.agent("make('Half.\\n'); stop(1)")
@@ -317,6 +330,7 @@ def test_an_artifact_left_by_a_failed_attempt_does_not_count(project):
     assert not (project.run_dir() / "one.md").exists()
 
 
+@pytest.mark.smoke
 def test_attempts_end_and_the_last_reason_is_told(project):
     flow(project, "one: {prompt: Write., makes: one.md}", "defaults: {retry: {attempts: 3, backoff: 0}}")
     project.agent("print(f'trouble {nth}', file=sys.stderr); stop(9)")
@@ -327,6 +341,7 @@ def test_attempts_end_and_the_last_reason_is_told(project):
     assert "trouble 3" in said
 
 
+@pytest.mark.smoke
 def test_a_contract_that_is_not_met_is_not_retried(project):
     flow(project, "one: {prompt: Write., makes: one.md}", RETRY)
     project.agent("pass")
@@ -336,6 +351,7 @@ def test_a_contract_that_is_not_met_is_not_retried(project):
     assert project.calls() == ["one"]
 
 
+@pytest.mark.smoke
 def test_a_failed_phase_leaves_earlier_phases_committed_and_goes_on_from_there(project):
     flow(
         project,
@@ -356,6 +372,7 @@ implement: {kind: implement, phases: tasks.md, prompt: Do.}
     assert project.calls() == ["implement:2"]
 
 
+@pytest.mark.smoke
 def test_an_agent_that_says_nothing_for_too_long_is_stopped(project):
     flow(project, "one: {prompt: Write., makes: one.md, timeout: {idle: 1s, max: 60s}}")
     project.agent("time.sleep(30)")
@@ -365,6 +382,7 @@ def test_an_agent_that_says_nothing_for_too_long_is_stopped(project):
     assert "1" in said and ("silent" in said or "idle" in said or "no output" in said)
 
 
+@pytest.mark.smoke
 def test_an_agent_that_talks_for_too_long_is_stopped(project):
     flow(project, "one: {prompt: Write., makes: one.md, timeout: {idle: 30s, max: 1s}}")
     project.agent("while True:\n    say('still busy')\n    time.sleep(0.05)")
@@ -378,6 +396,7 @@ def test_an_agent_that_talks_for_too_long_is_stopped(project):
 # --- scopes
 
 
+@pytest.mark.smoke
 def test_an_agent_that_writes_outside_its_scope_is_refused_and_the_tree_is_as_before(project):
     project.write("kept.txt", "old\n")
     flow(project, "one: {prompt: Write., makes: one.md}")
@@ -401,6 +420,7 @@ def test_an_agent_that_writes_outside_its_scope_is_refused_and_the_tree_is_as_be
     assert "stray.txt" not in project.git("ls-tree", "-r", "--name-only", "HEAD")
 
 
+@pytest.mark.smoke
 def test_writes_allow_what_they_name_and_it_is_committed(project):
     flow(project, "one: {prompt: Write., makes: one.md, writes: ['/docs/**', /CHANGELOG.md]}")
     project.agent("usual(); put('docs/a/b.md', 'x'); put('CHANGELOG.md', 'y')")
@@ -412,6 +432,7 @@ def test_writes_allow_what_they_name_and_it_is_committed(project):
     assert project.git("status", "--porcelain") == ""
 
 
+@pytest.mark.smoke
 def test_a_phase_may_write_everything_but_what_is_protected(project):
     project.write("PRD.md", "The truth.\n")
     project.write("secrets/key", "k\n")
@@ -433,6 +454,7 @@ implement: {kind: implement, phases: tasks.md, prompt: Do., protect: ['/secrets/
     assert "A lie." in kept_aside(project)
 
 
+@pytest.mark.smoke
 def test_protect_beats_makes_and_writes(project):
     project.write("PRD.md", "The truth.\n")
     project.settings("protect: [PRD.md]\n")
@@ -444,6 +466,7 @@ def test_protect_beats_makes_and_writes(project):
     assert project.read("PRD.md") == "The truth.\n"
 
 
+@pytest.mark.smoke
 def test_no_agent_changes_what_steers_doflow_itself(project):
     flow(
         project,
@@ -467,6 +490,7 @@ implement: {kind: implement, phases: tasks.md, prompt: Do.}
     assert "doflow.yaml" in said and "flows/work.yaml" in said and "input.md" in said
 
 
+@pytest.mark.smoke
 def test_files_that_git_ignores_are_outside_of_the_scope(project):
     project.write(".gitignore", "__pycache__/\ncache/\n")
     flow(project, "one: {prompt: Write., makes: one.md}")
@@ -477,6 +501,7 @@ def test_files_that_git_ignores_are_outside_of_the_scope(project):
     assert project.read("cache/x") == "x"
 
 
+@pytest.mark.smoke
 def test_an_agent_cannot_hide_a_stray_file_by_a_rule_of_its_own(project):
     flow(project, "one: {prompt: Write., makes: one.md}")
     project.agent("usual(); put('.gitignore', '*\\n'); put('stray.txt', 'x')")
@@ -488,6 +513,7 @@ def test_an_agent_cannot_hide_a_stray_file_by_a_rule_of_its_own(project):
     assert project.read(".gitignore") == "__pycache__/\n"
 
 
+@pytest.mark.smoke
 def test_a_phase_with_writes_may_change_only_those(project):
     flow(
         project,
@@ -507,6 +533,7 @@ implement: {kind: implement, phases: tasks.md, prompt: Do., writes: ['/src/**']}
 # --- pauses
 
 
+@pytest.mark.smoke
 def test_a_gate_pauses_again_and_again_until_it_is_approved(project):
     flow(
         project,
@@ -526,6 +553,7 @@ build: {prompt: Build., reads: [plan.md], makes: build.md}
     assert project.calls() == ["plan", "build"]
 
 
+@pytest.mark.smoke
 def test_a_gate_of_its_own_and_a_gate_by_settings_pause(project):
     project.settings("gates: {after-one: true}\n")
     flow(
@@ -548,6 +576,7 @@ two: {prompt: Two., makes: two.md}
     assert project.calls() == ["one", "two"]
 
 
+@pytest.mark.smoke
 def test_a_question_pauses_even_where_gates_are_passed(project):
     flow(project, "one: {prompt: One., makes: one.md, clarify: true}")
     project.agent("make('# One\\n\\n[NEEDS CLARIFICATION: red or blue?]\\n')")
@@ -565,6 +594,7 @@ def test_a_question_pauses_even_where_gates_are_passed(project):
 # --- what an agent is told and given
 
 
+@pytest.mark.smoke
 def test_an_agent_is_told_where_it_is_and_gets_no_secrets(project):
     flow(project, """
 tasks: {prompt: "Make {goal}, {run}.", makes: tasks.md}
@@ -604,6 +634,7 @@ def test_named_variables_reach_the_agent(project):
     assert (project.run_dir() / "one.md").read_text() == "t0ken\n"
 
 
+@pytest.mark.smoke
 def test_steps_that_do_not_wait_for_each_other_run_side_by_side(project):
     flow(
         project,
@@ -634,6 +665,7 @@ both: {prompt: Both., reads: [one.md, two.md], makes: both.md, after: [one, two]
     assert len(project.subjects()) == 5
 
 
+@pytest.mark.smoke
 def test_a_stray_file_of_steps_side_by_side_fails_them_all(project):
     flow(
         project,
@@ -699,6 +731,7 @@ implement: {kind: implement, phases: tasks.md, prompt: Do.}
     assert project.git("status", "--porcelain").split() == ["??", "dangling", "??", "loop", "??", "secret"]
 
 
+@pytest.mark.smoke
 def test_an_answer_that_does_not_end_as_it_must_is_handed_back_and_the_mended_one_is_kept(project):
     project.flow(
         "judge",

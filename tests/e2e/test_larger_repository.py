@@ -37,7 +37,7 @@ def part(tmp_path) -> Project:
     return project
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_what_changed_outside_of_the_project_while_an_agent_worked_is_named(part: Project) -> None:
     part.agent(AWAY)
     mine = part.root.parent / "shared" / "mine.py"
@@ -46,9 +46,9 @@ def test_what_changed_outside_of_the_project_while_an_agent_worked_is_named(part
     done = part.doit("work", "--goal=x")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "changed outside of the project while tasks was at work: ../shared/code.py, ../shared/gone.py" in done.stdout
-    assert "changed outside of the project while build:1 was at work: ../shared/new.py" in done.stdout
-    assert "not committed with build:1" in done.stdout and "build:2 was at work" not in done.stdout
+    assert "changed outside the project while tasks was running: ../shared/code.py, ../shared/gone.py" in done.stdout
+    assert "changed outside the project while build:1 was running: ../shared/new.py" in done.stdout
+    assert "not committed with build:1" in done.stdout and "build:2 was running" not in done.stdout
     assert "mine.py" not in done.stdout and "cache" not in done.stdout and mine.read_text() == "MINE = 1\n"
     assert part.git("log", "--format=", "--name-only", "main..", "--", ":(top)shared") == ""
 
@@ -58,4 +58,4 @@ def test_nothing_is_said_where_nothing_else_changed(part: Project) -> None:
 
     done = part.doit("work", "--goal=x")
 
-    assert done.returncode == 0 and "outside of the project" not in done.stdout
+    assert done.returncode == 0 and "outside the project" not in done.stdout

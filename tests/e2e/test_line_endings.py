@@ -28,6 +28,7 @@ def done(project: Project) -> Project:
     return project
 
 
+@pytest.mark.smoke
 def test_a_clone_with_other_line_ends_is_up_to_date(done, tmp_path):
     clone = Project(tmp_path, "clone", git=False)
     for path in sorted(clone.root.iterdir()):
@@ -48,7 +49,7 @@ def test_a_run_that_was_reset_behind_its_first_commit_is_done_again(done):
     ran = done.doit("work")
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "input.md was gone and is written again" in ran.stdout
+    assert "input.md was missing; restored from the event log" in ran.stdout
     assert done.calls() == CALLS
     assert done.read("specs/001-two-lines/input.md") == "two\nlines\n"
     assert done.git("status", "--porcelain") == ""

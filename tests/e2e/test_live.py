@@ -67,6 +67,7 @@ def width(screen: str) -> int:
     return len(screen.rpartition("\n")[2])
 
 
+@pytest.mark.smoke
 def test_a_step_at_work_is_a_line_with_its_time_and_the_agents_last_words(project):
     project.flow("one", ONE)
     project.agent(SLOW)
@@ -80,6 +81,7 @@ def test_a_step_at_work_is_a_line_with_its_time_and_the_agents_last_words(projec
     assert code == 0
 
 
+@pytest.mark.smoke
 def test_the_scroll_back_holds_what_a_pipe_gets_and_nothing_of_the_live_lines(project, tmp_path):
     twin = Project(tmp_path / "twin")
     piped = twin.doit("tiny", "--goal=x")
@@ -193,7 +195,9 @@ def test_an_interrupt_leaves_a_sane_terminal_and_says_how_to_go_on(project):
     assert (terminal.cursor_hidden, terminal.cursor_column) == (False, 0)
     assert terminal.text().splitlines()[1:] == [
         ".  one:write",
-        "interrupted; what is done stays done. Go on with: doit one",
+        "interrupted; finished steps are kept",
+        "continue with:",
+        "  doit one",
     ]
 
 
@@ -223,6 +227,7 @@ def test_however_it_is_killed_the_cursor_is_there(project, number):
     assert (code, terminal.cursor_hidden) == (-9 if number == signal.SIGKILL else 130, False)
 
 
+@pytest.mark.smoke
 def test_nothing_an_agent_says_reaches_the_terminal_as_a_command_to_it(project):
     project.flow("one", ONE)
     project.agent(f'say("{HOSTILE}"); print("{HOSTILE}", file=sys.stderr, flush=True); time.sleep(1.5); stop(3)')

@@ -49,7 +49,7 @@ def hinted(said: str) -> dict[str, str]:
     return {"ours": ours, "theirs": theirs, "then": then.partition(", or ")[0]}
 
 
-@pytest.mark.always
+@pytest.mark.smoke("ours")
 @pytest.mark.parametrize("side", ["ours", "theirs"])
 def test_a_phase_that_was_reverted_is_done_again_or_stays_done_as_the_person_chose(built, side):
     before = built.tree()
@@ -76,7 +76,6 @@ def test_a_phase_that_was_reverted_is_done_again_or_stays_done_as_the_person_cho
     assert (built.doit("build").returncode, built.calls()) == (0, [])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("side", ["ours", "theirs"])
 @pytest.mark.parametrize("deed", ["rebase", "cherry-pick", "merge"])
 def test_other_deeds_of_git_are_ended_by_what_is_said_too(built, deed, side):
@@ -102,7 +101,6 @@ def test_other_deeds_of_git_are_ended_by_what_is_said_too(built, deed, side):
     assert built.doflow("verify").returncode == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", [0, 1])
 def test_a_conflict_that_was_committed_is_left_by_either_command_that_is_named(built, way):
     built.git("revert", "--no-edit", the(built, "Phase 2"), check=False)
@@ -121,7 +119,6 @@ def test_a_conflict_that_was_committed_is_left_by_either_command_that_is_named(b
     assert built.doit("build").returncode == 0
 
 
-@pytest.mark.slow
 def test_a_lock_that_a_revert_takes_away_is_removed_by_what_is_said_and_the_run_goes_on(built):
     first = built.git("log", "--format=%h", "--diff-filter=A", "--", "specs/*/doflow.lock").split()[-1]
     built.git("revert", "--no-edit", first, check=False)

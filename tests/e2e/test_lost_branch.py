@@ -14,7 +14,7 @@ FLOW = """
       plan: {prompt: Plan., makes: plan.md, gate: All right?}
       end: {prompt: End., makes: end.md}
 """
-GONE = "001-x does not exist any more"
+GONE = "001-x no longer exists"
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def finishes(project: Project) -> None:
     assert project.doflow("verify").returncode == 0
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_renamed_branch_is_named_and_the_run_is_taken_up_on_it(waiting: Project) -> None:
     waiting.git("branch", "-m", "feature/nice")
 
@@ -61,7 +61,7 @@ def test_a_renamed_branch_is_named_and_the_run_is_taken_up_on_it(waiting: Projec
 
     assert GONE in words and command == "doit work --run=001-x --reopen"
     refused = waiting.doflow("approve", "plan", "--run=001-x")
-    assert refused.returncode == 1 and "which does not exist any more" in refused.stderr and command in refused.stderr
+    assert refused.returncode == 1 and "which no longer exists" in refused.stderr and command in refused.stderr
     found = waiting.doflow("verify")
     assert found.returncode == 1 and GONE in found.stdout and command in found.stdout
     assert typed(waiting, command) == 2, "the gate asks again"

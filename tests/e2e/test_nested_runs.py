@@ -89,7 +89,7 @@ def of(tried: Any, who: str) -> list[dict]:
     return found
 
 
-@pytest.mark.always
+@pytest.mark.smoke("r0_24")
 @pytest.mark.parametrize(
     "who",
     ["implementation agent", "validation script", "bug-fix session", "background process"],
@@ -101,12 +101,12 @@ def test_whoever_starts_a_pipeline_inside_one_is_refused_and_harms_nothing(tried
     assert [(entry["code"], entry["same"], entry["out"]) for entry in attempts] == [(1, True, "")] * 8
     running = attempts[0]["running"]
     assert [entry["err"] for entry in attempts[:4]] == [f"ERROR: {MESSAGE.format(running)}\n"] * 4
-    assert ["another run works in" in entry["err"] for entry in attempts[4:7]] == [True] * 3
+    assert ["another run is active in" in entry["err"] for entry in attempts[4:7]] == [True] * 3
     assert attempts[7]["err"] == f"ERROR: {MESSAGE.format('4194304')}\n"
     assert {entry["flag"] for entry in attempts} == {None}
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_r0_28_the_run_that_was_disturbed_ends_as_if_it_had_not_been(tried: Any) -> None:
     project, done, attempts = tried
 
@@ -155,7 +155,7 @@ def test_what_a_dead_run_left_in_a_shell_stops_nobody(tmp_path: Path) -> None:
     done = project.doit("prd", "--next", env={"PRP_PIPELINE_RUNNING": str(gone.pid)})
 
     assert (done.returncode, project.calls()) == (0, ["backlog"])
-    assert done.stderr == f"warning: PRP_PIPELINE_RUNNING names process {gone.pid}, which is gone; going on\n"
+    assert done.stderr == f"warning: PRP_PIPELINE_RUNNING names process {gone.pid}, which has ended; continuing\n"
 
 
 def test_a_process_that_becomes_doflow_is_not_nested_in_itself(tmp_path: Path) -> None:

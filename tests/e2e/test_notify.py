@@ -45,6 +45,7 @@ def command(project: Project, *argv: str) -> None:
     project.commit()
 
 
+@pytest.mark.smoke
 def test_the_end_of_a_run_is_told_with_the_same_words_on_both_ways(project, told):
     done = project.doit("one", "--goal=x", env={"MY_KEY": "of the person"})
 
@@ -120,6 +121,7 @@ def test_who_interrupts_needs_not_be_told(project, told):
     assert (started.returncode, told()) == (130, [])
 
 
+@pytest.mark.smoke("argv1-failed with exit code 7: my pager is off")
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -143,7 +145,9 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(project, tmp_pat
     script = f"trap '' TERM; sleep 300 & echo $! > {tmp_path}/pid; sleep 300"
     begun = time.monotonic()
 
-    trouble = notify.tell(("sh", "-c", script), "done", "001-x", "one", "", "", project.env, root=project.root, limit=3)
+    trouble = notify.run_notify_command(
+        ("sh", "-c", script), "done", "001-x", "one", "", "", project.env, root=project.root, limit=3
+    )
 
     assert time.monotonic() - begun < 60
     assert "its time limit" in trouble

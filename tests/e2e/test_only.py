@@ -27,6 +27,7 @@ def project(project: Project) -> Project:
     return project
 
 
+@pytest.mark.smoke
 def test_a_step_is_there_if_its_param_has_a_value_and_its_variable_is_not_true(project: Project) -> None:
     assert project.doit("notes", "--goal=x", env={"SKIP_PROOF": "true"}).returncode == 0
     assert project.calls() == ["draft"]
@@ -52,6 +53,7 @@ def test_a_param_comes_from_the_command_line_else_from_the_environment_else_it_h
     ]  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_what_is_put_in_its_place_is_checked_and_a_persons_edit_of_it_is_kept(project: Project) -> None:
     project.agent('make("# No such heading\\n")' + "\n" + 'if step == "proof": usual()')
     refused = project.doit("notes", "--goal=x")
@@ -64,4 +66,4 @@ def test_what_is_put_in_its_place_is_checked_and_a_persons_edit_of_it_is_kept(pr
     kept = project.doit("notes")
 
     assert (kept.returncode, project.read("NOTES.md")) == (0, "# Mine\n")
-    assert "NOTES.md was edited by hand and is kept" in kept.stdout
+    assert "kept your edits to NOTES.md" in kept.stdout

@@ -23,7 +23,7 @@ def agents(project: Project) -> SubAgents:
     return SubAgents(project)
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_the_legal_order_runs_through_and_the_step_is_done(project: Project, agents: SubAgents) -> None:
     agents.calls(*ORDER, "bash-expert", "Explore")
 
@@ -52,13 +52,13 @@ def test_an_agent_that_is_refused_and_respects_it_does_not_fail_the_step(project
     assert (metrics["allowed"], metrics["blocked"], metrics["escaped"]) == (4, 2, 0)
 
 
-@pytest.mark.always
+@pytest.mark.smoke("calls0-Explore ran in IDLE")
 @pytest.mark.parametrize(
     ("calls", "words"),
     [
         (("Explore!",), "Explore ran in IDLE"),
         (("context-gatherer", "bash-expert?"), "bash-expert ran in GATHERING"),
-        (("context-gatherer?",), "context-gatherer ran, and its hook did not allow it"),
+        (("context-gatherer?",), "context-gatherer ran without permission from its hook"),
     ],
 )
 def test_a_sub_agent_that_ran_out_of_order_fails_the_step(
@@ -74,6 +74,7 @@ def test_a_sub_agent_that_ran_out_of_order_fails_the_step(
     assert not (project.run_dir() / "report.md").exists(), "what it made does not count"
 
 
+@pytest.mark.smoke
 def test_hooks_that_were_never_asked_fail_the_step_also_when_no_sub_agent_ran(
     project: Project, agents: SubAgents
 ) -> None:
@@ -82,7 +83,7 @@ def test_hooks_that_were_never_asked_fail_the_step_also_when_no_sub_agent_ran(
     done = project.doit("ordered", "--goal=a door")
 
     assert done.returncode == 1
-    assert "its hooks were never asked" in done.stdout
+    assert "its hooks were never called" in done.stdout
 
 
 def test_settings_of_the_profile_that_would_switch_the_hooks_off_are_refused(
@@ -95,7 +96,7 @@ def test_settings_of_the_profile_that_would_switch_the_hooks_off_are_refused(
     done = project.doit("ordered", "--goal=a door")
 
     assert (done.returncode, agents.argv()) == (1, [])
-    assert "doflow passes by --settings itself" in done.stdout + done.stderr
+    assert "doflow passes with --settings" in done.stdout + done.stderr
 
 
 def test_a_state_that_the_agent_changed_itself_does_not_help_it(project: Project, agents: SubAgents) -> None:
@@ -122,7 +123,7 @@ def hand_over(number, word):
 @pytest.mark.parametrize(
     ("machine", "settings", "words"),
     [
-        ("nothing", "", "there is no machine 'nothing' (there are: broken, context-first)"),
+        ("nothing", "", "unknown machine 'nothing' (available: broken, context-first)"),
         ("broken", "", "flows/machines/broken.yaml:4:6: no sequence of allowed calls reaches B"),
         ("context-first", "agents: {default: {use: rehearsal}}\n", "default (rehearsal) has no hooks to enforce it"),
     ],
@@ -152,6 +153,6 @@ def test_validate_names_what_is_wrong_with_a_machine_and_who_asks_for_one_that_i
 
     assert done.returncode == 1
     assert "flows/machines/broken.yaml:4:6: no sequence of allowed calls reaches B" in done.stdout
-    assert "flows/ordered.yaml:5:3: there is no machine 'nothing'" in done.stdout
-    assert "flows/machines/Odd.yaml:1:1: 'Odd' is not a name" in done.stdout
+    assert "flows/ordered.yaml:5:3: unknown machine 'nothing'" in done.stdout
+    assert "flows/machines/Odd.yaml:1:1: 'Odd' is not a valid name" in done.stdout
     assert "flows/machines/broken.yaml" not in project.doflow("validate", "tiny").stdout

@@ -41,7 +41,7 @@ def work(project: Project) -> Project:
     return project
 
 
-@pytest.mark.always
+@pytest.mark.smoke("a file that was there")
 @pytest.mark.parametrize("way", [pytest.param(way, marks=linux if way != "sent to a file" else ()) for way in WAYS])
 def test_a_log_in_the_project_that_doflow_writes_itself_is_not_blamed_on_an_agent(way: str, work: Project) -> None:
     code = shell(work, WAYS[way])
@@ -59,10 +59,11 @@ def test_an_agent_that_writes_beside_that_log_is_refused_all_the_same(work: Proj
     code = shell(work, WAYS["sent to a file"])
 
     assert code == 1
-    assert "wrote where it may not: other.log" in work.read("run.log")
+    assert "modified files outside its scope: other.log" in work.read("run.log")
     assert not (work.root / "other.log").exists()
 
 
+@pytest.mark.smoke
 def test_a_protected_file_is_put_back_also_if_it_is_the_log(work: Project) -> None:
     work.write("kept.log", "as it was\n")
     work.settings("protect: [kept.log]\n")

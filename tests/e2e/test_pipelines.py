@@ -8,7 +8,7 @@ import re
 import pytest
 from tests.support.project import Project
 
-from doflow.flow.dot import parser as reading
+from doflow.flow.dot import parser
 
 LOOP = """\
 // The login, as drawn on the wall.
@@ -36,7 +36,7 @@ def piped(project: Project) -> Project:
 
 
 def statuses(project: Project) -> dict[str, str]:
-    return {node.id: node.status for node in reading.read(project.root / "pipelines/auth.dot").nodes}
+    return {node.id: node.status for node in parser.read_pipeline(project.root / "pipelines/auth.dot").nodes}
 
 
 def moved(project: Project) -> list[tuple[str, str]]:
@@ -49,7 +49,7 @@ def hints(text: str) -> list[str]:
     return sorted(set(re.findall(r"doit auth --force=\S+", text)))
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_the_graph_with_a_retry_edge_starts_loops_on_fail_and_ends(piped: Project) -> None:
     done = piped.doit("auth")
 
@@ -84,6 +84,7 @@ def test_the_next_try_is_told_why_the_last_one_failed(piped: Project) -> None:
     assert "no, build\n\nRESULT: fail" in second
 
 
+@pytest.mark.smoke
 def test_a_loop_that_never_gets_better_pauses_for_a_person_and_goes_on_after_a_hand(piped: Project) -> None:
     piped.agent('put("ok.txt", f"no, {step}\\n"); say("built")')
     piped.write("pipelines/auth.dot", LOOP.replace("[shape=diamond]", "[shape=diamond max_retries=1]"))
@@ -91,7 +92,7 @@ def test_a_loop_that_never_gets_better_pauses_for_a_person_and_goes_on_after_a_h
     done = piped.doit("auth")
 
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "good still fails after 1 retry; mend it by hand" in done.stdout
+    assert "good still fails after 1 retry; fix it by hand" in done.stdout
     assert hints(done.stdout) == ["doit auth --force=check-2"], "one command, and it is the one that goes on"
     assert hints(piped.doflow("status").stdout) == ["doit auth --force=check-2"]
     assert piped.calls() == ["build", "build-2"]
@@ -120,6 +121,7 @@ def test_a_diamond_with_a_command_of_its_own_is_what_is_asked_again(piped: Proje
     assert piped.calls() == ["build", "build-2"], "the mended work is not done over"
 
 
+@pytest.mark.smoke
 def test_a_gate_without_a_command_waits_for_a_person(piped: Project) -> None:
     text = LOOP.replace('command="grep yes ok.txt"', 'question="Is it good"')
     piped.write("pipelines/auth.dot", text)
@@ -135,6 +137,7 @@ def test_a_gate_without_a_command_waits_for_a_person(piped: Project) -> None:
     assert piped.git("status", "--short") == ""
 
 
+@pytest.mark.smoke
 def test_an_agent_that_reviews_decides_by_its_last_line_and_no_line_is_never_a_pass(piped: Project) -> None:
     piped.write("pipelines/auth.dot", LOOP.replace('command="grep yes ok.txt"', 'prompt="Read ok.txt."'))
     piped.agent("""
@@ -151,6 +154,7 @@ def test_an_agent_that_reviews_decides_by_its_last_line_and_no_line_is_never_a_p
     assert set(statuses(piped).values()) == {"validated"}
 
 
+@pytest.mark.smoke
 def test_an_agent_cannot_write_the_statuses_itself(piped: Project) -> None:
     piped.agent("""
         put("ok.txt", "yes")
@@ -189,6 +193,7 @@ def test_another_run_of_the_pipeline_begins_with_every_node_pending(piped: Proje
     assert moved(piped).count(("exit", "validated")) == 2
 
 
+@pytest.mark.smoke("text0-pipelines/auth.dot:7:1: good must have exactly two edges, pass and fail")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -282,11 +287,12 @@ def test_a_no_at_a_gate_names_the_worker_whose_work_is_sent_back(piped: Project)
     assert builds == ["active", "impl_complete", "validated", "pending", "active", "impl_complete", "validated"]
 
 
+@pytest.mark.smoke
 def test_a_fresh_clone_knows_how_far_the_pipeline_is(piped: Project) -> None:
     assert piped.doit("auth").returncode == 0
     other = piped.root.parent / "clone"
     piped.git("clone", "-q", str(piped.root), str(other))
-    assert {node.status for node in reading.read(other / "pipelines/auth.dot").nodes} == {"validated"}
+    assert {node.status for node in parser.read_pipeline(other / "pipelines/auth.dot").nodes} == {"validated"}
 
     done = piped.program("doit", "auth", cwd=other)
 

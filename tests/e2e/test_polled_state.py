@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tests.support.project import Project, eventually
 
 FLOW = """\
@@ -38,6 +39,7 @@ def seen(project: Project) -> list[list[object]]:
     return [json.loads(line) for line in (project.outside / "seen.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.smoke
 def test_while_an_agent_works_the_state_names_its_step_and_all_that_is_done(tmp_path):
     project = Project(tmp_path)
     project.flow("line", FLOW)

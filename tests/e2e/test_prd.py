@@ -18,7 +18,7 @@ def shop(tmp_path: Path) -> Project:
     return prd.project(tmp_path)
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_backlog_code_bug_bug_fix_session_clean_done(shop: Project) -> None:
     shop.agent(prd.good(bugs=1))
 
@@ -42,7 +42,6 @@ def test_backlog_code_bug_bug_fix_session_clean_done(shop: Project) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_changed_requirements_of_a_finished_session_begin_a_delta_session(shop: Project) -> None:
     assert shop.doit("prd", timeout=120).returncode == 0
     shop.write("PRD.md", CHANGED)
@@ -62,9 +61,8 @@ def test_changed_requirements_of_a_finished_session_begin_a_delta_session(shop: 
     assert f"{second}/delta_from.txt" in shop.git("ls-files", second)
 
 
-@pytest.mark.always
 def test_the_plan_says_of_an_edited_backlog_what_then_runs(shop: Project) -> None:
-    assert "hunt says `BUGS: NONE`: the run ends there, done\n" in shop.doflow("plan", "prd").stdout
+    assert "hunt says `BUGS: NONE`: the run ends\n" in shop.doflow("plan", "prd").stdout
     assert shop.doit("prd", timeout=120).returncode == 0
     (session,) = prd.sessions(shop)
     backlog = shop.read(f"{session}/tasks.json")

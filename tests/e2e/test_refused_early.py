@@ -18,6 +18,7 @@ def untouched(project: Project) -> bool:
     return (project.calls(), project.runs(), branches) == ([], [], ["main"])
 
 
+@pytest.mark.smoke
 def test_with_settings_that_cannot_be_read_nothing_runs_on_defaults(project: Project) -> None:
     project.flow("small", FLOW % "")
     project.settings("protekt: [LICENSE]\n")
@@ -39,6 +40,7 @@ def test_a_broken_flow_shows_its_problem_not_a_complaint_about_options(project: 
     assert "not recognized" not in done.stdout + done.stderr
 
 
+@pytest.mark.smoke
 def test_one_broken_flow_does_not_hide_the_others(project: Project) -> None:
     project.flow("broken", "flow: broken\nsteps: 3\n")
     project.flow("small", FLOW % "")
@@ -57,6 +59,7 @@ def test_an_agent_finds_the_folder_of_its_artifact(project: Project) -> None:
     assert (done.returncode, (project.run_dir() / "pages/de/home.md").read_text()) == (0, "Home\n"), done.stdout
 
 
+@pytest.mark.smoke
 def test_a_prompt_knows_the_words_of_the_item_it_is_for(project: Project) -> None:
     project.flow(
         "pages",
@@ -118,9 +121,10 @@ def _told(stderr: str) -> dict:
     return told
 
 
+@pytest.mark.smoke
 def test_every_event_that_doflow_writes_is_in_the_docs() -> None:
     page = (house.TOP / "docs" / "commands.md").read_text()
-    calls = re.compile(r'\b(?:ledger\.add|_record|record)\(\s*"([a-z_]+)"')
+    calls = re.compile(r'\b(?:events\.add|_record|record)\(\s*"([a-z_]+)"')
     written = {name for path in Path(house.TOP, "src").rglob("*.py") for name in calls.findall(path.read_text())}
 
     assert {"returned", "intent", "step_complete"} - written == {"step_complete"} - written

@@ -52,7 +52,7 @@ def record(work: Project, *words: str, code: int = 0, **env: str) -> None:
     work.git("switch", "-q", "main")
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_recorded_run_is_played_back_in_another_run_without_any_agent(work):
     record(work)
     names = [folder.name for folder in sessions(work)]
@@ -86,7 +86,7 @@ def test_recordings_can_be_kept_in_the_project_and_played_in_a_clone(work, tmp_p
     assert work.state()["implement_phases_completed"] == ["phase_1", "phase_2"]
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_where_no_recording_is_the_same_it_fails_and_names_the_nearest_difference(work):
     record(work)
     replaying(work)
@@ -97,7 +97,7 @@ def test_where_no_recording_is_the_same_it_fails_and_names_the_nearest_differenc
 
     assert (done.returncode, work.calls()) == (1, [])
     assert (
-        "no recording of tasks fits: its prompt differs from " in done.stdout
+        "no recording of tasks matches: its prompt differs from " in done.stdout
         and "sessions/001-tasks at line 1" in done.stdout
     )
     assert "recorded 'List the tasks of x.', now 'List all tasks of x.'" in done.stdout
@@ -113,7 +113,7 @@ def test_a_step_that_was_never_recorded_is_told_with_those_that_were(work):
     done = work.doit("work", "--goal=x", "--new")
 
     assert done.returncode == 1
-    assert "no call of first is recorded (there are: tasks, check ann, implement 1, implement 2)" in done.stdout
+    assert "no recording of first (recorded: tasks, check ann, implement 1, implement 2)" in done.stdout
 
 
 def test_with_nothing_recorded_it_says_how_to_record(work):
@@ -121,7 +121,7 @@ def test_with_nothing_recorded_it_says_how_to_record(work):
 
     done = work.doit("work", "--goal=x")
 
-    assert done.returncode == 1 and "nothing is recorded in " in done.stdout and "--record" in done.stdout
+    assert done.returncode == 1 and "no recordings in " in done.stdout and "--record" in done.stdout
 
 
 def test_a_failure_is_played_as_a_failure_and_the_next_attempt_as_it_went(work):

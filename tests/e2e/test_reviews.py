@@ -76,6 +76,7 @@ def findings(project: Project) -> list[tuple[str, str, str]]:
     return [(found["id"], found["severity"], found["status"]) for found in ledger(project)["findings"]]
 
 
+@pytest.mark.smoke
 def test_a_go_of_all_ends_it_at_once_and_small_things_do_not_stop_it(work, tmp_path):
     work.agent(script())
 
@@ -106,6 +107,7 @@ def test_a_fixer_is_told_its_round_and_of_no_phase(work):
     assert (work.outside / "told").read_text() == "None 1"
 
 
+@pytest.mark.smoke
 def test_two_rounds_with_a_fixer_converge_and_keep_the_ids(work):
     work.agent(script("CRITICAL HIGH and well."))
 
@@ -137,6 +139,7 @@ def test_two_rounds_with_a_fixer_converge_and_keep_the_ids(work):
     assert work.calls() == before
 
 
+@pytest.mark.smoke("the fixer changes nothing")
 @pytest.mark.parametrize(
     ("plan", "fixer", "rounds", "words"),
     [
@@ -190,6 +193,7 @@ def test_after_a_no_go_a_person_may_take_it_as_it_is(work):
     assert work.git("status", "--porcelain") == ""
 
 
+@pytest.mark.smoke
 def test_a_high_finding_that_is_left_is_a_condition_of_the_next_step(work):
     work.agent(script("HIGH slow.", WORDS))
 
@@ -204,6 +208,7 @@ def test_a_high_finding_that_is_left_is_a_condition_of_the_next_step(work):
     assert work.calls() == calls
 
 
+@pytest.mark.smoke("silent")
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -317,6 +322,7 @@ def test_a_review_without_personas_is_refused_before_anything_is_paid(work):
     assert "'personas' is an empty list" in done.stdout + done.stderr
 
 
+@pytest.mark.smoke
 def test_a_reviewer_that_writes_is_refused_and_its_files_are_put_back(work):
     writes = "if persona == 'ann':\n    put('src/mine.py', 'x = 1')\n    plan.write_text('All is well, says ann.')\n"
     work.agent(script("CRITICAL bad.", before="plan = run_dir / 'plan.md'\n" + writes))
@@ -333,13 +339,14 @@ def test_a_reviewer_that_writes_is_refused_and_its_files_are_put_back(work):
     assert sorted(work.calls()[:2]) == ASKED, "no answer of that round counts"
 
 
+@pytest.mark.smoke
 def test_a_fixer_of_documents_may_change_only_what_is_reviewed(work):
     work.agent(script("CRITICAL bad.", MEND + "\n    put('src/mine.py', 'x = 1')"))
 
     said = ran(work, code=1)
 
-    assert "check:fix1 wrote where it may not: src/mine.py" in said
-    assert "src/mine.py: a fixer may change what is reviewed and nothing else" in said and "`writes:`" not in said
+    assert "check:fix1 modified files outside its scope: src/mine.py" in said
+    assert "src/mine.py: a fixer may change only the reviewed files" in said and "`writes:`" not in said
     assert not (work.root / "src").exists()
     assert (work.run_dir() / "plan.md").read_text() == "# Plan\n\nCRITICAL bad.\n"
     work.forget_calls()
@@ -370,6 +377,7 @@ CODE = """
 """
 
 
+@pytest.mark.smoke
 def test_a_code_review_gets_the_diff_of_the_phases_and_its_fixer_may_change_code(project, tmp_path):
     project.flow("work", CODE)
     project.commit("A flow")
@@ -411,9 +419,9 @@ event, last = sys.argv[1], int(sys.argv[2])
 sys.argv = ["doit", *sys.argv[3:]]
 sys.path.pop(0)
 from doit.doit_cmd import DoitMain
-from doflow.runs.state import event_log as ledger
+from doflow.runs import event_log as ledger
 
-add, seen = ledger.Ledger.add, []
+add, seen = ledger.EventLog.add, []
 
 
 def dying(self, name, *args, **given):
@@ -424,7 +432,7 @@ def dying(self, name, *args, **given):
     return entry
 
 
-ledger.Ledger.add = dying
+ledger.EventLog.add = dying
 sys.exit(DoitMain().run(sys.argv[1:]))
 """
 
@@ -437,6 +445,7 @@ def killed_at(project: Project, event: str, last: int) -> None:
     assert done.returncode == -signal.SIGKILL, done.stdout
 
 
+@pytest.mark.smoke("returned-2")
 @pytest.mark.parametrize(
     ("event", "last"),
     [
@@ -504,6 +513,7 @@ def half(project: Project) -> bool:
 # ------------------------------------------------------------------ a program of the project's own
 
 
+@pytest.mark.smoke("2-2-paused-paused-NO-GO")
 @pytest.mark.parametrize(
     ("exit_", "code", "status", "event", "words"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tests.support.project import Project
 
 NOTES = """
@@ -46,6 +47,7 @@ def twice(project: Project) -> Project:
     return project
 
 
+@pytest.mark.smoke
 def test_a_second_run_revises_what_the_first_one_made(project):
     notes(project)
     release(project, "release 1")
@@ -88,7 +90,7 @@ def test_why_says_that_it_is_as_committed(project):
     project.agent("stop(1)")
     release(project, "release 1", code=1)
 
-    assert "makes CHANGES.md: as committed; no run made it\n" in project.doflow("why", "changes").stdout
+    assert "makes CHANGES.md: as committed; not made by a run\n" in project.doflow("why", "changes").stdout
 
 
 def test_line_ends_that_git_turns_are_no_edit_of_a_committed_file(project):
@@ -100,13 +102,14 @@ def test_line_ends_that_git_turns_are_no_edit_of_a_committed_file(project):
     assert project.calls() == ["changes"]
 
 
+@pytest.mark.smoke
 def test_an_uncommitted_edit_of_the_person_pauses(project):
     notes(project, "# Changes\n")
     project.write("CHANGES.md", "# Changes\n\nNot committed.\n")
 
     told = release(project, "release 1", code=2)
 
-    assert "CHANGES.md carries an edit by hand" in told
+    assert "CHANGES.md has manual edits" in told
     assert (project.calls(), project.read("CHANGES.md")) == ([], "# Changes\n\nNot committed.\n")
 
 
@@ -154,7 +157,7 @@ def test_what_a_later_run_made_is_no_edit_in_the_earlier_one(project):
     release(project, "release 1")
 
     assert project.calls() == []
-    assert not [subject for subject in project.subjects() if subject.startswith("Keep the edit")]
+    assert not [subject for subject in project.subjects() if subject.startswith("Keep manual edits")]
 
 
 def test_a_text_of_an_earlier_run_that_the_person_brings_back_is_an_edit(project):
@@ -166,7 +169,7 @@ def test_a_text_of_an_earlier_run_that_the_person_brings_back_is_an_edit(project
     release(project, "release 2")
 
     assert project.calls() == []
-    assert "Keep the edit of CHANGES.md by hand" in project.subjects()
+    assert "Keep manual edits to CHANGES.md" in project.subjects()
 
 
 def test_an_artifact_in_the_runs_folder_pauses_even_if_it_is_committed(project):

@@ -47,6 +47,7 @@ def ran(project: Project, *words: str, code: int = 0) -> list[str]:
 JOBS = pytest.mark.parametrize("jobs", [(), ("-n", "2")], ids=["alone", "-n 2"])
 
 
+@pytest.mark.smoke("SCALE: LARGE-steps2-large--n 2")
 @JOBS
 @pytest.mark.parametrize(
     ("marker", "steps", "variant"),
@@ -66,6 +67,7 @@ def test_the_marker_decides_which_steps_run(work, jobs, marker, steps, variant):
     assert ran(work, *jobs) == []
 
 
+@pytest.mark.smoke("alone")
 @JOBS
 def test_a_marker_that_pauses_stops_the_run_and_a_rerun_pauses_again(work, jobs):
     answers(work, "SCALE: UNKNOWN")
@@ -75,6 +77,7 @@ def test_a_marker_that_pauses_stops_the_run_and_a_rerun_pauses_again(work, jobs)
     assert ran(work, *jobs, code=2) == []
 
 
+@pytest.mark.smoke("alone")
 @JOBS
 def test_no_marker_is_an_error_and_never_a_way_on(work, jobs):
     answers(work, "It is rather small, I think. SCALE: SMALL, surely")
@@ -115,6 +118,7 @@ def test_the_artifact_comes_before_the_answer(work):
     assert ran(work) == ["scale", "quick"]
 
 
+@pytest.mark.smoke
 def test_a_new_marker_leads_elsewhere(work):
     answers(work, "SCALE: SMALL")
     ran(work)
@@ -184,6 +188,7 @@ def test_the_next_step_behind_a_route_is_the_one_that_it_names(work):
         assert (done.returncode, work.calls()) == (0, calls), done.stdout + done.stderr
 
 
+@pytest.mark.smoke
 def test_a_command_can_route_by_its_output(project):
     project.flow(
         "work",
@@ -237,7 +242,6 @@ def edits(project: Project, line: str) -> None:
     project.forget_calls()
 
 
-@pytest.mark.always
 def test_a_marker_that_you_changed_is_foreseen_by_plan_and_why(work):
     decided(work, "SCALE: SMALL")
     edits(work, "SCALE: MEDIUM")
@@ -246,14 +250,15 @@ def test_a_marker_that_you_changed_is_foreseen_by_plan_and_why(work):
     route, quick = work.doflow("why", "scale.route"), work.doflow("why", "quick")
 
     assert "2 to run" in plan.stdout and "nothing to run" not in plan.stdout, plan.stdout
-    assert "it has not been done yet" in why.stdout, why.stdout
-    assert "its marker is `SCALE: MEDIUM`" in route.stdout and "no route of this run leads" in quick.stdout
+    assert "not run yet" in why.stdout, why.stdout
+    assert "its marker is `SCALE: MEDIUM`" in route.stdout and "is not on the route of this run" in quick.stdout
     assert work.git("status", "--porcelain").split() == ["M", f"specs/{work.runs()[0]}/scale.md"], (
         "looking writes nothing"
     )
     assert ran(work) == ["plan", "build"]
 
 
+@pytest.mark.smoke("SCALE: UNKNOWN")
 @pytest.mark.parametrize("before", ["SCALE: SMALL", "SCALE: UNKNOWN"])
 def test_a_marker_that_you_changed_into_none_of_them_fails_and_never_falls_back(work, before):
     decided(work, before)
@@ -262,10 +267,10 @@ def test_a_marker_that_you_changed_into_none_of_them_fails_and_never_falls_back(
     plan, why, done = work.doflow("plan"), work.doflow("why", "scale.route"), work.doit("work")
 
     for told in (plan.stdout, why.stdout, done.stdout):
-        assert "scale.md, as you edited it, holds none of the markers `SCALE: SMALL`" in told, told
+        assert "scale.md has your edits, but none of the markers `SCALE: SMALL`" in told, told
         assert "Nobody knows" not in told.replace("`SCALE: UNKNOWN`: pause: Nobody knows", "")
     assert (done.returncode, work.calls(), work.state()["status"]) == (1, [], "failed")
-    assert "on a line of its own" in done.stdout and "--force=scale" in done.stdout
+    assert "on its own line" in done.stdout and "--force=scale" in done.stdout
     status = work.doflow("status", "1")
     assert "none of the markers" in status.stdout, status.stdout
     edits(work, "SCALE: SMALL")

@@ -71,6 +71,7 @@ def finish(project: Project, running: subprocess.Popen[str]) -> int:
     return running.returncode
 
 
+@pytest.mark.smoke("newlines", "a leading dash")
 @pytest.mark.parametrize("goal", GOALS.values(), ids=GOALS.keys())
 def test_a_goal_survives_start_state_resume_and_commit(two, goal):
     two.agent("usual() if step == 'one' or nth else stop(1)")
@@ -106,6 +107,7 @@ def test_a_goal_that_is_required_and_missing_or_empty_is_refused(two):
     assert 'doit two --goal="…"' in refused(two, "two", "--goal=  ")
 
 
+@pytest.mark.smoke
 def test_the_same_goal_goes_on_with_the_same_run_and_another_starts_one(two):
     works(two, "two", "--goal=One thing")
     works(two, "two", "--goal=One thing")
@@ -160,7 +162,7 @@ def test_plain_doit_asks_too_which_of_several_unfinished_runs_is_meant(two):
     for program, words in (("doit", ()), ("doflow", ("run",)), ("doflow", ("run", "--auto-approve"))):
         done = two.program(program, *words)
         assert (done.returncode, done.stdout) == (1, "")
-        assert "this project has 2 unfinished runs; which one is meant?\n  001-first: First\n" in done.stderr
+        assert "this project has 2 unfinished runs; which one do you mean?\n  001-first: First\n" in done.stderr
         assert "hint: name it: git switch 002-second && doit two --run=002-second\n" in done.stderr
 
 
@@ -170,7 +172,7 @@ def test_the_hints_for_a_run_of_another_branch_work_when_they_are_typed(two):
     two.git("merge", "-q", "002-second")
 
     there = works(two, "two", "--run=2", code=1)
-    assert "or, to go on here:   doit two --run=002-second --reopen" in there.stdout
+    assert "or to continue here: doit two --run=002-second --reopen" in there.stdout
     two.git("branch", "-qD", "002-second")
     gone = works(two, "two", code=1)
     assert "hint: name it: doit two --run=002-second --reopen" in gone.stderr
@@ -196,9 +198,9 @@ def test_options_without_a_flow_are_for_the_run_of_this_branch(two):
     named = two.doflow("run", "--run=1", "--auto-approve")
     new = two.doflow("run", "--goal=Another")
 
-    assert (none.returncode, none.stderr.splitlines()[0]) == (1, "ERROR: no run to go on with")
+    assert (none.returncode, none.stderr.splitlines()[0]) == (1, "ERROR: no run to continue")
     assert (forced.returncode, named.returncode, two.calls()) == (0, 0, ["one", "two"]), forced.stderr + named.stderr
-    assert (new.returncode, new.stderr.splitlines()[0]) == (1, "ERROR: --goal starts a run: of which flow?")
+    assert (new.returncode, new.stderr.splitlines()[0]) == (1, "ERROR: --goal starts a run, so it needs a flow")
 
 
 @pytest.mark.parametrize(
@@ -221,6 +223,7 @@ def test_options_in_the_wrong_place_are_refused_with_the_words_in_the_right_orde
     assert refused(two, *typed).endswith(f"  hint: {right}\n")
 
 
+@pytest.mark.smoke("001")
 @pytest.mark.parametrize("name", ["001-first", "001", "specs/001-first"])
 def test_a_run_can_be_named(two, name):
     works(two, "two", "--goal=First")
@@ -238,6 +241,7 @@ def test_a_run_that_does_not_exist_is_refused(two):
     assert "no run called 007" in refused(two, "two", "--run=007")
 
 
+@pytest.mark.smoke
 def test_a_run_on_another_branch_is_not_run_here(two):
     two.agent("usual() if step == 'one' else stop(1)")
     works(two, "two", "--goal=First", code=1)
@@ -278,13 +282,14 @@ def test_feature_dir_outside_the_project_is_refused(two):
     assert "not inside the project" in refused(two, "two", "--goal=First", "--feature-dir=../elsewhere")
 
 
+@pytest.mark.smoke
 def test_completed_takes_a_persons_file_as_done(two):
     two.write("specs/login/one.md", "Mine.\n")
     two.commit("By hand")
 
     done = works(two, "two", "--goal=First", "--feature-dir=specs/login", "--completed=one")
 
-    assert "   ! one is taken as done (--completed)\n" in done.stdout
+    assert "   ! one marked as done (--completed)\n" in done.stdout
     assert two.calls() == ["two"]
     assert "Mine." in two.prompts()[0]
     assert two.state("login")["completed"] == ["one", "two"]
@@ -296,10 +301,11 @@ def test_completed_takes_a_persons_file_as_done(two):
 def test_completed_of_a_step_whose_file_is_missing_is_refused(two):
     done = works(two, "two", "--goal=First", "--completed=one", code=1)
 
-    assert "one.md does not exist" in done.stdout + done.stderr
+    assert "missing specs/001-first/one.md" in done.stdout + done.stderr
     assert two.calls() == []
 
 
+@pytest.mark.smoke
 def test_next_does_one_step_at_a_time(two):
     works(two, "two", "--goal=First", "--next")
     assert (two.calls(), two.state()["status"], two.state()["completed"]) == (["one"], "active", ["one"])
@@ -317,6 +323,7 @@ def test_next_does_one_phase_at_a_time(project):
     assert project.calls() == ["specify", "plan", "tasks", "implement:1", "implement:2"]
 
 
+@pytest.mark.smoke
 def test_an_issue_is_kept_in_state_lock_and_commits(two):
     works(two, "two", "--goal=First", "--issue=42")
 
@@ -376,9 +383,10 @@ def test_a_finished_run_stays_finished_after_a_merge(two):
     path.write_text(path.read_text() + "Later.\n")
     done = works(two, "two", "--goal=First")
     assert two.calls() == []
-    assert "two would be done again" in done.stdout + done.stderr and "--reopen" in done.stdout + done.stderr
+    assert "two would run again" in done.stdout + done.stderr and "--reopen" in done.stdout + done.stderr
 
 
+@pytest.mark.smoke
 def test_a_finished_run_stays_finished_after_a_squash_and_reopens_when_asked(two):
     works(two, "two", "--goal=First")
     two.git("switch", "-q", "main")
@@ -400,6 +408,7 @@ def test_a_finished_run_stays_finished_after_a_squash_and_reopens_when_asked(two
     assert two.git("status", "--porcelain") == ""
 
 
+@pytest.mark.smoke
 def test_a_second_run_at_once_is_refused_and_names_the_first(two):
     running = waiting(two, "two", "--goal=First")
     try:
@@ -415,6 +424,7 @@ def test_a_second_run_at_once_is_refused_and_names_the_first(two):
         assert finish(two, running) == 0
 
 
+@pytest.mark.smoke
 def test_a_second_run_at_once_in_another_worktree_runs(two, tmp_path):
     two.git("worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
     running = waiting(two, "two", "--goal=First")
@@ -451,6 +461,7 @@ def test_a_second_run_at_once_in_another_project_of_the_work_tree_is_refused(two
         assert finish(two, running) == 0
 
 
+@pytest.mark.smoke
 def test_a_killed_run_frees_its_lock(two):
     running = waiting(two, "two", "--goal=First")
     running.send_signal(signal.SIGKILL)
@@ -519,6 +530,7 @@ def test_a_project_in_a_folder_of_a_larger_repository_commits_only_its_own_files
     assert whole.calls() == []
 
 
+@pytest.mark.smoke
 def test_a_folder_that_is_no_repository_is_refused(tmp_path):
     project = Project(tmp_path, git=False)
     project.env["GIT_CEILING_DIRECTORIES"] = str(tmp_path)  # whatever stands in the system's temporary folder
@@ -562,6 +574,7 @@ def test_a_person_whom_git_does_not_know_is_refused(two):
     assert "git config user.name" in refused(two, "two", "--goal=First")
 
 
+@pytest.mark.smoke
 def test_a_run_leaves_uncommitted_and_untracked_work_alone(two):
     two.write("tracked.txt", "old\n")
     two.commit("Before")
@@ -577,6 +590,7 @@ def test_a_run_leaves_uncommitted_and_untracked_work_alone(two):
     assert two.read("tracked.txt") == "new, not committed\n"
 
 
+@pytest.mark.smoke
 def test_implement_waits_until_tracked_files_are_clean(project):
     project.write("mine.txt", "old\n")
     project.commit("Mine")
@@ -600,6 +614,7 @@ def test_implement_runs_beside_untracked_files_and_does_not_commit_them(project)
     assert project.git("status", "--porcelain").split() == ["??", "loose.txt"]
 
 
+@pytest.mark.smoke
 def test_a_module_planted_in_the_project_is_not_imported(two):
     canary = two.outside / "canary"
     for name in ("yaml", "json", "sqlite3", "doflow", "git", "doit", "rich", "jsonschema", "hashlib", "marshal"):
@@ -613,6 +628,7 @@ def test_a_module_planted_in_the_project_is_not_imported(two):
     assert (done.returncode, canary.exists()) == (0, False), done.stderr
 
 
+@pytest.mark.smoke
 def test_a_branch_that_an_agent_switched_away_from_is_put_back(two):
     two.agent("""
         import subprocess
@@ -622,6 +638,6 @@ def test_a_branch_that_an_agent_switched_away_from_is_put_back(two):
 
     done = works(two, "two", "--goal=First")
 
-    assert "changed git itself, which is put back" in done.stdout
+    assert "changed git state; reverted" in done.stdout
     assert two.git("branch", "--show-current").strip() == "001-first"
     assert "elsewhere" not in two.git("branch", "--format=%(refname:short)").split()

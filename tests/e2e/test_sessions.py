@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,7 @@ from tests.support.project import Project
 
 from doflow.agents.adapters import claude, codex
 from doflow.flow.model import Ask, Outcome, Profile, Usage
-from doflow.util.process.command import Result
-from doflow.util.records import replace
+from doflow.util.process.runner import Result
 
 FLOW = """
     flow: note
@@ -34,7 +34,7 @@ def made(project: Project, script: str = LEARNS, flow: str = FLOW) -> Cli:
     return Cli(project, script)
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_failed_check_is_handed_back_in_the_session_that_made_it(project: Project) -> None:
     cli = made(project)
 
@@ -48,7 +48,7 @@ def test_a_failed_check_is_handed_back_in_the_session_that_made_it(project: Proj
     assert "Done" in second["prompt"] and "did not pass" in second["prompt"] and "note.md" in second["prompt"]
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_session_that_is_gone_is_replaced_by_one_that_is_told_everything(project: Project) -> None:
     cli = made(project)
     cli.forget()
@@ -58,7 +58,27 @@ def test_a_session_that_is_gone_is_replaced_by_one_that_is_told_everything(proje
     assert done.returncode == 0, done.stdout + done.stderr
     assert [call["resume"] for call in cli.calls()] == ["", "session-0", ""]
     assert "long story" in cli.calls()[2]["prompt"] and "did not pass" in cli.calls()[2]["prompt"]
-    assert [entry["message"] for entry in project.events() if "is gone" in entry.get("message", "")]
+    assert [entry["message"] for entry in project.events() if "no longer exists" in entry.get("message", "")]
+
+
+def test_a_session_that_is_gone_costs_nothing_under_a_budget(project: Project) -> None:
+    more = "        gate: Is it right?\n      tell: {prompt: Tell, makes: end.md}\n"
+    cli = made(project, flow=FLOW + more)
+    cli.forget()
+    program = cli.folder / "claude"
+    before, _, after = program.read_text().partition("    tell(type=")
+    program.write_text(before + "    sys.exit(1)\n" + after.partition("    sys.exit(1)\n")[2])
+    project.write("doflow.yaml", project.read("doflow.yaml") + "budget: {usd: 5}\n")
+    project.git("commit", "-qam", "A budget")
+    assert project.doit("note", "--goal=a door").returncode == 2
+    assert project.doflow("approve", "write").returncode == 0
+
+    done = project.doit("note")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [call["resume"] for call in cli.calls()] == ["", "session-0", "", ""]
+    calls = [entry for entry in project.events() if entry["event"] == "call_ended"]
+    assert [entry.get("free", False) for entry in calls] == [False, True, False, False]
 
 
 def test_the_repairs_of_a_command_share_a_session(project: Project) -> None:
@@ -100,6 +120,7 @@ def test_what_was_returned_before_a_crash_is_mended_in_its_session(project: Proj
     assert [call["resume"] for call in cli.calls()] == ["", "session-0", "session-0"]
 
 
+@pytest.mark.smoke
 def test_a_rejected_result_is_revised_in_its_session_and_only_then(project: Project) -> None:
     cli = made(project, 'make(f"# Note {nth}\\n\\n## Done\\n\\nAll.\\n")')
     assert project.doit("note", "--goal=a door").returncode == 0
@@ -112,7 +133,7 @@ def test_a_rejected_result_is_revised_in_its_session_and_only_then(project: Proj
     assert "shorter, please" in cli.calls()[1]["prompt"] and "long story" in cli.calls()[1]["prompt"]
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_an_answer_that_is_the_artifact_is_saved_when_it_is_mended(project: Project) -> None:
     made(
         project,

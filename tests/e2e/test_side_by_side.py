@@ -40,7 +40,7 @@ if step == "a":
 )
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_an_agent_that_changes_what_a_step_beside_it_has_made_is_refused_and_it_is_put_back(project: Project) -> None:
     project.flow("work", FLOW)
     project.agent(OVER)
@@ -48,8 +48,8 @@ def test_an_agent_that_changes_what_a_step_beside_it_has_made_is_refused_and_it_
     done = project.doit("-n", "2", "work", "--goal=x")
 
     assert done.returncode == 1, done.stdout
-    assert "a wrote where it may not: specs/001-x/b.md" in done.stdout
-    assert "belongs to b, which made it" in done.stdout and "end" not in project.calls()
+    assert "a modified files outside its scope: specs/001-x/b.md" in done.stdout
+    assert "is an artifact of b" in done.stdout and "end" not in project.calls()
     assert "What b.md says." in project.read("specs/001-x/b.md")
     assert project.git("status", "--porcelain", "specs").split() == ["??", "specs/001-x/a.md"]
     assert "specs/001-x/b.md" in project.doflow("quarantine", "list").stdout
@@ -84,12 +84,11 @@ else:
 
     said = done.stdout + done.stderr
     assert done.returncode == 1, said
-    assert "b.md: changed before it began by a step at work beside b (a), and put back" in said
-    assert "wrote where it may not: specs/001-x/b.md" in said and "b did not keep its contract" in said
+    assert "b.md: changed before it began by a step running in parallel with b (a); reverted" in said
+    assert "modified files outside its scope: specs/001-x/b.md" in said and "b failed its checks" in said
     assert not (project.run_dir() / "b.md").exists() and project.state()["completed"] == []
 
 
-@pytest.mark.slow
 def test_what_a_killed_agent_wrote_over_the_work_of_a_step_beside_it_is_put_back(project: Project) -> None:
     project.flow("work", FLOW)
     project.agent(OVER + "\n    (outside / 'forged').touch()\n    time.sleep(60)\n")

@@ -52,6 +52,7 @@ def warnings(project: Project) -> list[str]:
     ]
 
 
+@pytest.mark.smoke
 def test_r1_26_a_new_run_clears_the_list_writes_its_own_and_shows_it_to_its_phases(project: Project) -> None:
     (project.root / ".doflow").mkdir()
     project.write(FILE, listed(" #154"))
@@ -69,6 +70,7 @@ def test_r1_26_a_new_run_clears_the_list_writes_its_own_and_shows_it_to_its_phas
     assert project.git("log", "--all", "--format=", "--name-only").count("pipeline-tasks.md") == 0
 
 
+@pytest.mark.smoke("text1")
 @pytest.mark.parametrize("text", [listed(" #154"), listed(" #232"), listed(None), "rubbish \udcff\n", ""])
 def test_r1_1_and_r1_2_a_new_run_removes_whatever_is_there(project: Project, text: str) -> None:
     project.agent("stop(1)")
@@ -80,6 +82,7 @@ def test_r1_1_and_r1_2_a_new_run_removes_whatever_is_there(project: Project, tex
     assert not (project.root / FILE).exists()
 
 
+@pytest.mark.smoke(" #232-#232-True", " #154-#232-False", "None-#232-False")
 @pytest.mark.parametrize(
     ("said", "issue", "kept"),
     [
@@ -90,14 +93,14 @@ def test_r1_1_and_r1_2_a_new_run_removes_whatever_is_there(project: Project, tex
         ("", "#232", False),
         (" #232 ", "#232", True),
         (" 232", "#232", True),
-        pytest.param(" #232", "232", True, marks=pytest.mark.slow),
-        pytest.param(" None", "", True, marks=pytest.mark.slow),
-        pytest.param(" #154", "", False, marks=pytest.mark.slow),
-        pytest.param(" none", "#232", False, marks=pytest.mark.slow),
-        pytest.param(" #", "#232", False, marks=pytest.mark.slow),
-        pytest.param(" #", "", False, marks=pytest.mark.slow),
-        pytest.param(None, "", False, marks=pytest.mark.slow),
-        pytest.param(" ABC-7", "abc-7", True, marks=pytest.mark.slow),
+        (" #232", "232", True),
+        (" None", "", True),
+        (" #154", "", False),
+        (" none", "#232", False),
+        (" #", "#232", False),
+        (" #", "", False),
+        (None, "", False),
+        (" ABC-7", "abc-7", True),
     ],
 )  # fmt: skip
 def test_r1_7_to_r1_12_a_run_that_goes_on_keeps_its_own_list_only(
@@ -170,11 +173,11 @@ def test_the_list_of_another_run_without_an_issue_is_told_by_its_goal(project: P
     assert project.doit("small").returncode == 0
 
     assert [entry["message"] for entry in project.events("001-log-in") if entry["event"] == "warning"] == [
-        "stale .doflow/pipeline-tasks.md is removed: it was made for another goal"
+        "removed stale .doflow/pipeline-tasks.md: it was made for another goal"
     ]
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_r1_29_the_guard_at_the_start_is_enough_alone(project: Project) -> None:
     project.flow(
         "small", FLOW.replace("  tasks: {prompt: List the tasks., makes: tasks.md, check: {tasks: true}}\n", "")
@@ -191,7 +194,7 @@ def test_r1_29_the_guard_at_the_start_is_enough_alone(project: Project) -> None:
     assert [MARK in prompt for prompt in project.prompts()] == [False]
 
 
-@pytest.mark.always
+@pytest.mark.smoke("clear,admitted-False", "clear,revalidate-False")
 @pytest.mark.parametrize(
     ("guards", "shown"),
     [("clear,admitted", False), ("clear,revalidate", False), ("clear,revalidate,admitted", True)],
@@ -214,6 +217,7 @@ def without(project: Project, guards: str, *words: str) -> subprocess.CompletedP
     )  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_an_issue_that_contradicts_the_runs_is_an_error_and_changes_nothing(project: Project) -> None:
     half_done(project, "--issue=#232")
     before = project.tree(), project.read(FILE)
@@ -237,7 +241,7 @@ def test_an_issue_without_any_word_is_refused(project: Project) -> None:
     done = project.doit("small", "--goal=x", "--issue=#")
 
     assert (done.returncode, project.runs()) == (1, [])
-    assert "--issue '#' names no issue" in done.stderr
+    assert "--issue '#' is not an issue" in done.stderr
 
 
 def test_a_goal_that_contradicts_the_runs_is_an_error(project: Project) -> None:
@@ -246,7 +250,7 @@ def test_a_goal_that_contradicts_the_runs_is_an_error(project: Project) -> None:
     done = project.doit("small", "--run=1", "--goal=Log out")
 
     assert (done.returncode, len(project.calls())) == (1, 3)
-    assert "run 001-log-in is there for another goal: Log in" in done.stderr
+    assert "run 001-log-in was started with a different goal: Log in" in done.stderr
 
 
 def test_what_an_earlier_run_of_the_same_name_left_is_not_taken_for_the_new_ones(project: Project) -> None:

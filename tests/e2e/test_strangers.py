@@ -11,6 +11,7 @@ FLOW = "flow: small\nsteps:\n  plan: {prompt: Plan it., makes: plan.md}\n  tasks
 NO_STEP = "no flow has a step for"
 
 
+@pytest.mark.smoke("gates")
 @pytest.mark.parametrize(
     ("line", "place", "told", "near"),
     [

@@ -64,6 +64,7 @@ def big(project: Project) -> Project:
     return project
 
 
+@pytest.mark.smoke
 def test_sub_flows_with_parameters_of_their_own_run_in_their_place_nested_and_side_by_side(big, tmp_path):
     ran(big, "-n", "2", "big", "--goal=house")
 
@@ -153,6 +154,7 @@ AROUND = """
 """
 
 
+@pytest.mark.smoke("one")
 @pytest.mark.parametrize("jobs", [(), ("-n", "2")], ids=["one", "two"])
 def test_a_route_inside_a_sub_flow_goes_on_with_the_outer_steps_over_its_gate(project, jobs, tmp_path):
     project.flow("routed", ROUTED)
@@ -218,6 +220,7 @@ def test_a_pause_inside_a_sub_flow_pauses_the_whole(project):
     assert (project.state()["status"], project.calls()) == ("paused", ["first", "r/look"])
 
 
+@pytest.mark.smoke
 def test_gates_and_questions_of_inner_steps_pause_and_can_be_answered_by_their_names(big):
     big.flow("design", DESIGN.replace("makes: plan.md", 'makes: plan.md, gate: "This plan?", clarify: true'))
     big.agent('if step == "d/plan": make("[NEEDS CLARIFICATION: Which?]\\n"); stop(0)\n' + GOOD.lstrip())
@@ -233,6 +236,7 @@ def test_gates_and_questions_of_inner_steps_pause_and_can_be_answered_by_their_n
     assert (big.run_dir() / "d/plan.md").read_text() == "That\n"
 
 
+@pytest.mark.smoke
 def test_code_in_phases_inside_a_sub_flow(project):
     project.flow(
         "code",
@@ -264,14 +268,15 @@ def test_a_sub_flow_per_item_is_refused_before_anything_is_paid(big):
     done = big.doit("big", "--goal=house")
 
     assert (done.returncode, big.calls(), big.runs()) == (1, [], [])
-    assert "the key 'foreach' is for kind agent or shell" in done.stdout + done.stderr
+    assert "key 'foreach' is only for kind agent or shell" in done.stdout + done.stderr
 
 
+@pytest.mark.smoke("broken")
 @pytest.mark.parametrize(
     ("name", "old", "new", "words"),
     [
-        ("design", "makes: plan.md", "mkes: plan.md", ["flows/big.yaml:7:3", "runs the flow 'design', which is"]),
-        ("design", "default: everything", "required: true", ["flows/big.yaml:7:3", "needs the param 'topic'"]),
+        ("design", "makes: plan.md", "mkes: plan.md", ["flows/big.yaml:7:3", "runs flow 'design', which has errors"]),
+        ("design", "default: everything", "required: true", ["flows/big.yaml:7:3", "requires the param 'topic'"]),
         ("middle", "topic: keys", "topik: keys", ["flows/middle.yaml:5:3", "has no param 'topik'", "topic"]),
     ],
     ids=["broken", "without what it needs", "with what it does not know"],

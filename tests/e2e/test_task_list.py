@@ -42,6 +42,7 @@ def acts(project: Project, phase_1: str) -> None:
     """)
 
 
+@pytest.mark.smoke("makes its own phase easier")
 @pytest.mark.parametrize("text", WAYS.values(), ids=WAYS.keys())
 def test_the_words_of_the_list_stay_and_every_phase_is_done(work: Project, text: str) -> None:
     acts(work, f"path.write_text({text!r})")
@@ -49,16 +50,17 @@ def test_the_words_of_the_list_stay_and_every_phase_is_done(work: Project, text:
     done = work.doit("work", "--goal=x")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "changed the words of specs/001-x/tasks.md, where it may tick boxes only" in done.stdout
+    assert "changed the text of specs/001-x/tasks.md, where it may only tick boxes" in done.stdout
     assert work.calls() == ["tasks", "build:1", "build:2"]
     assert (work.run_dir() / "tasks.md").read_text() == (TICKED if "[x] [T001] a" in text else LIST)
     assert work.git("status", "--porcelain") == ""
     kept = work.doflow("quarantine", "list").stdout
-    assert "specs/001-x/tasks.md" in kept and "changed the words of its task list" in kept
+    assert "specs/001-x/tasks.md" in kept and "changed the text of its task list" in kept
     work.forget_calls()
     assert (work.doit("work").returncode, work.calls()) == (0, [])
 
 
+@pytest.mark.smoke("path.unlink()")
 @pytest.mark.parametrize("deed", ["path.unlink()", "path.unlink(); path.symlink_to('/etc/hostname')"])
 def test_a_list_that_is_taken_away_is_there_again(work: Project, deed: str) -> None:
     acts(work, deed)
@@ -79,6 +81,7 @@ def test_ticked_boxes_are_no_news(work: Project) -> None:
     assert "tasks.md" in work.git("show", "--stat", "--format=", "HEAD~1")
 
 
+@pytest.mark.smoke
 def test_a_repair_may_not_change_the_words_either(work: Project) -> None:
     work.flow("work", FLOW.replace("prompt: Build.", "prompt: Build., repair: 1, check: {run: [test, -e, src/good]}"))
     work.commit("A check")
@@ -106,7 +109,7 @@ def edited(project: Project, text: str, flow: str = FLOW) -> Project:
 CHECKED = FLOW.replace("makes: tasks.md}", "makes: tasks.md, check: {tasks: true}}")
 TWICE = LIST.replace("Phase 2", "Phase 1")
 FAULTS = {
-    "a number twice": (TWICE, ":6: Phase 1 stands there twice"),
+    "a number twice": (TWICE, ":6: Phase 1 is a duplicate"),
     "a task without brackets": (LIST.replace("[T002] b", "T002 b"), ":7: a task is `- [ ] [T001] text`"),
     "the wrong order": (LIST.replace("Phase 1", "Phase 3"), ":6: Phase 2 comes after Phase 3"),
     "nothing": (" \n", " is empty"),
@@ -121,12 +124,12 @@ def test_a_list_that_a_person_broke_is_held_to_the_contract_of_its_maker(project
 
     assert (done.returncode, work.calls(), work.state()["status"]) == (2, [], "paused"), done.stdout + done.stderr
     assert f"specs/001-x/tasks.md{words}" in done.stdout
-    assert "mend specs/001-x/tasks.md, then: doit work" in done.stdout
+    assert "fix specs/001-x/tasks.md, then: doit work" in done.stdout
     assert f"specs/001-x/tasks.md{words}" in work.doflow("plan").stdout
     assert f"specs/001-x/tasks.md{words}" in work.doflow("status").stdout
     for part in ("build", "build:1", "build:2"):
         why = work.doflow("why", part).stdout
-        assert f"specs/001-x/tasks.md{words}" in why and "next: mend specs/001-x/tasks.md" in why
+        assert f"specs/001-x/tasks.md{words}" in why and "next: fix specs/001-x/tasks.md" in why
 
     (work.run_dir() / "tasks.md").write_text(LIST)
     assert (work.doit("work").returncode, work.calls(), work.state()["status"]) == (0, [], "completed")
@@ -137,7 +140,7 @@ def test_two_phases_with_one_number_are_told_apart_from_a_circle_without_any_che
 
     done = work.doit("work")
 
-    told = "specs/001-x/tasks.md:6: Phase 1 stands there twice (first in line 3)"
+    told = "specs/001-x/tasks.md:6: duplicate phase 1 (first on line 3)"
     assert (done.returncode, work.calls(), "Cyclic" in done.stdout + done.stderr) == (1, [], False)
     assert told in done.stdout and told in work.doflow("plan").stdout and told in work.doflow("status").stdout
     assert work.doit("list", "--all").returncode == 0
@@ -150,7 +153,7 @@ def test_an_empty_list_calls_nobody(project):
 
     assert (done.returncode, work.calls(), work.state()["status"]) == (1, [], "failed")
     assert "build has nothing to do: specs/001-x/tasks.md is empty" in done.stdout
-    assert "doit work --force=tasks   has it made again" in done.stdout
+    assert "doit work --force=tasks   regenerates it" in done.stdout
     assert (work.doit("work", "--force=tasks").returncode, work.calls()) == (0, ["tasks"])
 
 
@@ -160,4 +163,4 @@ def test_a_list_of_words_without_phases_is_one_call_and_said_aloud(project):
     done = work.doit("work")
 
     assert (done.returncode, work.calls()) == (0, ["build:all"]), done.stdout
-    assert "has no `## Phase N: title`: done in one call" in done.stdout
+    assert "has no `## Phase N: title`: implementing all of it in one call" in done.stdout

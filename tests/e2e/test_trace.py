@@ -129,6 +129,7 @@ def begun(project: Project) -> Project:
     return project
 
 
+@pytest.mark.smoke("L624 a prerequisite is missing", "L1000 the spec asks")
 @pytest.mark.parametrize("name", ROWS)
 def test_every_way_to_end(begun, name):
     row = ROWS[name]
@@ -154,6 +155,7 @@ def test_every_way_to_end(begun, name):
         assert (again.returncode, begun.calls(), begun.state("077-old")["status"]) == (2, calls, row.status)
 
 
+@pytest.mark.smoke("--flow small --wrong x-")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -265,6 +267,7 @@ def test_a_review_that_failed_is_not_done_and_nothing_is_built_on_it(begun):
 RETRIED = SMALL.replace("attempts: 0", "attempts: 1, backoff: 0s")
 
 
+@pytest.mark.smoke
 def test_a_phase_that_is_tried_again_leaves_earlier_phases_and_the_persons_files_alone(begun):
     begun.flow("small", RETRIED)
     begun.commit("Two attempts")

@@ -6,6 +6,7 @@ import pytest
 from tests.support.project import Project
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("key", "command", "stray"),
     [
@@ -22,7 +23,7 @@ def test_what_it_may_not_is_put_back_and_the_step_fails(project: Project, key: s
     done = project.doit("work", "--goal=x")
 
     assert done.returncode == 1
-    assert f"one wrote where it may not: {stray}" in done.stdout
+    assert f"one modified files outside its scope: {stray}" in done.stdout
     assert project.read("PRD.md") == "as it was\n"
     assert "evil" not in project.read(".git/config")
     assert project.git("status", "--porcelain", "--", "src.txt", "PRD.md") == ""

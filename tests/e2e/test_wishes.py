@@ -30,12 +30,12 @@ def refused(work: Project, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_phase_or_part_that_is_not_there_is_refused(work):
     assert work.doit("work", "--goal=x").returncode == 0
     work.forget_calls()
 
-    assert "plan has no parts: there is no plan:9" in refused(work, "--force=plan:9")
+    assert "plan has no parts, so plan:9 does not exist" in refused(work, "--force=plan:9")
     assert "implement has no part 9 (it has: 1, 2)" in refused(work, "--force=implement:9")
     assert work.calls() == []
     assert work.doit("work", "--force=implement:2").returncode == 0
@@ -49,13 +49,13 @@ def test_an_item_that_is_not_there_is_refused(work):
     assert work.runs() == []
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_run_that_is_there_cannot_be_new(work):
     assert work.doit("work", "--goal=x").returncode == 0
 
     for words in (("--run=1", "--new"), ("--run=001-x", "--new", "--goal=y"), ("--feature-dir=specs/001-x", "--new")):
         told = refused(work, *words)
-        assert "--new starts another run, but 001-x is named, which is there already" in told and "--run=001-x" in told
+        assert "--new starts another run, but 001-x already exists" in told and "--run=001-x" in told
     assert work.runs() == ["001-x"]
 
 
@@ -63,7 +63,7 @@ def test_a_run_that_is_there_cannot_be_new(work):
 def test_what_is_said_to_be_done_and_is_not_there_is_refused_before_a_run_exists(work, step):
     told = refused(work, "--goal=x", f"--completed={step}")
 
-    assert f"{step} cannot be taken as done: specs/001-x/" in told and "does not exist" in told
+    assert f"{step} cannot be marked as done: missing specs/001-x/" in told
     assert (work.runs(), work.git("branch", "--format=%(refname:short)").split()) == ([], ["main"])
     assert not (work.root / ".doflow/runs").exists()
 
@@ -93,7 +93,7 @@ def test_two_new_flows_in_one_command_get_two_numbers(work):
     assert names == {"001-first", "002-second"}
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_gate_in_the_settings_stands_behind_a_step_that_runs_a_flow(work):
     work.flow("inner", "flow: inner\nsteps: {a: {prompt: Do., makes: a.md}}\n")
     work.flow("outer", "flow: outer\nsteps: {d: {kind: flow, flow: inner}, z: {prompt: Do., makes: z.md}}\n")
@@ -121,10 +121,10 @@ def test_what_has_no_effect_on_a_step_that_runs_a_flow_is_refused(work, key):
 
     assert done.returncode == 1
     assert f"the key '{word}' has no effect on a step that runs a flow" in done.stdout
-    assert "say it on the steps of the flow 'tiny'" in done.stdout
+    assert "set it on the steps of flow 'tiny'" in done.stdout
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_an_input_that_no_step_makes_is_a_warning(work):
     work.flow("odd", """
         flow: odd

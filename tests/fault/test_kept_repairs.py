@@ -55,12 +55,12 @@ def mended(project: Project, repair: int = 3) -> Project:
 def done(project: Project, last: int) -> None:
     """Both repairs are in one commit, and nothing else is left in the tree but the person's and the command's."""
     assert project.read("code.txt") == f"old\nrepair 0\nrepair {last}\n"
-    assert project.subjects()[-1] == "t: what had to be mended"
+    assert project.subjects()[-1] == "t: fix failing check"
     assert "code.txt" in project.git("show", "--format=", "--name-only", "HEAD").split()
     assert project.git("status", "--porcelain") == "?? mine.txt\n?? report.txt\n"
 
 
-@pytest.mark.always
+@pytest.mark.smoke("9")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_repair_stays_when_the_command_that_is_run_again_is_interrupted(project, number):
     running = checking(mended(project), "work", "--goal=x")
@@ -70,13 +70,13 @@ def test_a_repair_stays_when_the_command_that_is_run_again_is_interrupted(projec
     plan = project.doflow("plan").stdout
     again = project.doit("work")
 
-    assert "an agent has mended some of it; what is left is to run its command" in plan
+    assert "an agent has made repairs; its command must run again" in plan
     assert (again.returncode, project.calls()) == (0, ["t repair"] * 2), again.stdout + again.stderr
     assert "(2 of 3)" in again.stdout and "(1 of 3)" not in again.stdout
     done(project, last=1)
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_repair_stays_when_the_next_one_meets_a_rate_limit(project):
     mended(project)
     touch(project, "limit")
@@ -120,7 +120,7 @@ def test_a_repair_stays_when_the_budget_is_reached_before_the_next_one(project):
     done(project, last=1)
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_repairs_of_a_command_are_counted_over_all_commands_and_then_they_are_put_aside(project):
     stopped(project, signal.SIGINT, checking(mended(project, repair=2), "work", "--goal=x"))
     touch(project, "never")
@@ -141,6 +141,6 @@ def test_what_a_person_changes_meanwhile_is_theirs_and_the_rest_is_gone_on_with(
     again = project.doit("work")
 
     assert (again.returncode, project.calls()) == (0, ["t repair"] * 2), again.stdout + again.stderr
-    assert "side.txt: not committed when t began, so it is yours" in again.stdout
+    assert "side.txt: kept your uncommitted changes from before t" in again.stdout
     assert project.read("side.txt") == "by hand\n"
     assert project.read("code.txt") == "old\nrepair 0\nrepair 1\n"

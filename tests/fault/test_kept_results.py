@@ -98,7 +98,7 @@ def put_back(project: Project) -> None:
     assert project.git("status", "--porcelain") == "?? mine.txt\n?? specs/\n"
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_phase_whose_repair_met_a_rate_limit_is_repaired_later(project):
     coded(project)
     touch(project, "limit")
@@ -108,12 +108,11 @@ def test_a_phase_whose_repair_met_a_rate_limit_is_repaired_later(project):
 
     assert (first.returncode, again.returncode) == (3, 0), first.stdout + again.stdout
     assert project.calls() == ["impl:1", "impl:1 repair", "impl:1 repair"]
-    assert " or later: doit work" in first.stdout and "what it left (code.py) is kept" in first.stdout
+    assert " or later: doit work" in first.stdout and "what it left (code.py) is in quarantine" in first.stdout
     assert "yours" not in again.stdout and "changed no file" not in again.stdout
     repaired(project)
 
 
-@pytest.mark.slow
 def test_a_phase_whose_repair_waits_for_its_quota_is_repaired_by_the_same_command(project):
     coded(project)
     project.settings("rate_limit: {wait: 1m}\n")
@@ -128,7 +127,7 @@ def test_a_phase_whose_repair_waits_for_its_quota_is_repaired_by_the_same_comman
     assert "yours" not in done.stdout
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_phase_that_was_killed_in_its_check_is_repaired(project):
     stopped(coded(project), signal.SIGKILL, checking(project, "work", "--goal=x"))
 
@@ -138,7 +137,7 @@ def test_a_phase_that_was_killed_in_its_check_is_repaired(project):
     repaired(project)
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_repair_that_is_killed_in_the_middle_leaves_what_was_returned_before_it(project):
     running = half_repaired(project)
     stopped(project, signal.SIGKILL, running)
@@ -147,7 +146,7 @@ def test_a_repair_that_is_killed_in_the_middle_leaves_what_was_returned_before_i
 
     said = again.stdout + again.stderr
     assert (again.returncode, project.calls()) == (0, ["impl:1", "impl:1 repair", "impl:1 repair"]), said
-    assert "left by a killed step and kept aside: code.py" in said
+    assert "left by a killed step, moved to quarantine: code.py" in said
     repaired(project)
 
 
@@ -166,7 +165,7 @@ def test_a_later_repair_that_is_killed_in_the_middle_leaves_what_was_returned_be
     repaired(project)
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_repairs_of_one_result_are_counted_over_all_commands_and_then_it_is_put_aside(project):
     coded(project)
     touch(project, "limit", "never")
@@ -175,7 +174,7 @@ def test_repairs_of_one_result_are_counted_over_all_commands_and_then_it_is_put_
 
     assert (first.returncode, second.returncode) == (3, 1)
     assert project.calls() == ["impl:1", "impl:1 repair", "impl:1 repair", "impl:1 repair"], "one was limited"
-    assert "impl:1 did not keep its contract" in second.stdout
+    assert "impl:1 failed its checks" in second.stdout
     assert "code.py, pkg/new.py" in second.stdout and "doflow quarantine list" in second.stdout
     put_back(project)
     (project.outside / "never").unlink()
@@ -183,7 +182,7 @@ def test_repairs_of_one_result_are_counted_over_all_commands_and_then_it_is_put_
     repaired(project)
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_result_that_nobody_may_repair_is_put_aside_and_made_again(project):
     stopped(coded(project, repair=0), signal.SIGKILL, checking(project, "work", "--goal=x"))
 
@@ -213,7 +212,7 @@ def written(project: Project, what: str, repair: int) -> Project:
     return project
 
 
-@pytest.mark.always
+@pytest.mark.smoke("15-prompt: Write it-1")
 @pytest.mark.parametrize(
     ("number", "what", "repair"),
     [
@@ -228,7 +227,7 @@ def test_a_result_whose_check_is_interrupted_is_checked_by_the_next_command(proj
     said = stopped(project, number, running)
 
     assert (running.returncode, project.state()["pauseReason"]) == (130, "interrupted"), said
-    assert "contract" not in said and "handed back" not in said and "quarantine" not in said
+    assert "failed its checks" not in said and "handed back" not in said and "quarantine" not in said
     assert (project.run_dir() / "a.md").read_text() == "right\n"
     again = project.doit("work")
     assert (again.returncode, project.calls()) == (0, ["a"]), again.stdout + again.stderr
@@ -246,11 +245,11 @@ def test_a_check_that_is_interrupted_again_and_again_loses_nothing(project):
     again = project.doit("work")
 
     assert (again.returncode, project.calls()) == (0, ["a"]), again.stdout + again.stderr
-    assert ".  work:a  (goes on with what was made before)" in again.stdout
+    assert ".  work:a  (resuming from the previous result)" in again.stdout
     assert again.stdout.splitlines()[-1] == "done: 001-x (work)"
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_repair_that_is_interrupted_is_handed_back_by_the_next_command(project):
     running = half_repaired(project)
 

@@ -41,14 +41,14 @@ def killed(project: Project) -> Project:
     return project
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_what_a_killed_agent_wrote_where_it_may_not_is_put_back_and_named(killed):
     done = killed.doit("work")
 
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert {"src/app.py", "new.py", "docs.md", ".git/hooks/post-commit", ".git/config"} <= named(said)
-    assert "a killed step had changed git itself, which is put back: refs/heads/001-x" in said
+    assert "a killed step had changed git state; reverted: refs/heads/001-x" in said
     assert [killed.read(path) for path in ("src/app.py", "docs.md", "notes.txt")] == [
         *("as it was\n", "as it was\n"), "edited by hand\n",
     ]  # fmt: skip
@@ -60,6 +60,7 @@ def test_what_a_killed_agent_wrote_where_it_may_not_is_put_back_and_named(killed
     assert not (killed.outside / "canary").exists()
 
 
+@pytest.mark.smoke
 def test_what_a_person_wrote_after_the_kill_stays(killed):
     killed.write("docs.md", "written anew by hand\n")
     killed.write("mine.txt", "new\n")
@@ -68,7 +69,7 @@ def test_what_a_person_wrote_after_the_kill_stays(killed):
 
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    assert "changed after the step was killed, so taken as yours: docs.md, mine.txt" in said
+    assert "changed after the step was killed, kept as your edits: docs.md, mine.txt" in said
     assert killed.read("docs.md") == "written anew by hand\n"
     assert killed.read("mine.txt") == "new\n"
     assert killed.read("src/app.py") == "as it was\n"
@@ -78,6 +79,7 @@ def test_the_log_of_a_killed_step_says_why_it_ends(killed):
     assert "stopped, because doflow itself ended" in killed.doflow("logs", "write", "--err").stdout
 
 
+@pytest.mark.smoke
 def test_a_forged_lock_of_a_killed_run_is_not_believed(project):
     project.flow("work", FLOW + "  last: {prompt: The last, makes: last.md}\n")
     project.commit("Ground")
@@ -106,8 +108,8 @@ def test_a_forged_lock_of_a_killed_run_is_not_believed(project):
 
 
 def named(said: str) -> set[str]:
-    line = next(line for line in said.splitlines() if "left by a killed step and kept aside: " in line)
-    return set(line.partition("kept aside: ")[2].split(", "))
+    line = next(line for line in said.splitlines() if "left by a killed step, moved to quarantine: " in line)
+    return set(line.partition("moved to quarantine: ")[2].split(", "))
 
 
 SURVIVOR = """
@@ -120,7 +122,7 @@ usual()
 """
 
 
-def test_an_agent_that_outlives_doflow_and_its_nanny_is_killed_before_another_one_starts(project):
+def test_an_agent_that_outlives_doflow_and_its_supervisor_is_killed_before_another_one_starts(project):
     """As after `pkill -9 python`, with an agent that is no Python."""
     project.write("src/app.py", "as it was\n")
     project.flow("work", FLOW)
@@ -140,7 +142,7 @@ def test_an_agent_that_outlives_doflow_and_its_nanny_is_killed_before_another_on
         os.kill(agent, signal.SIGKILL)  # if it should be alive: it would be for ever
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"a killed run left programs at work, which are killed: {agent}" in done.stdout + done.stderr
+    assert f"killed 1 process left over from an interrupted run: {agent}" in done.stdout + done.stderr
     assert none_left(project.home) == {}
     assert project.read("src/app.py") == "as it was\n"
     assert project.calls() == ["write", "write"]

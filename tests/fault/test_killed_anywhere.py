@@ -208,10 +208,12 @@ def every(story: Story, end: End, kind: str, folder: Path, points: range) -> int
     return len(points)
 
 
+@pytest.mark.smoke
 def test_a_run_killed_at_a_sample_of_its_records_is_finished_by_the_same_command(tmp_path, undisturbed):
     assert every(TEN, undisturbed[TEN], "records", tmp_path, range(3, 2000, 29)) >= 4
 
 
+@pytest.mark.smoke
 def test_a_run_killed_at_a_sample_of_its_effects_is_finished_by_the_same_command(tmp_path, undisturbed):
     assert every(BRIEF, undisturbed[BRIEF], "effects", tmp_path, range(2, 4000, 43)) >= 5
 
@@ -224,28 +226,24 @@ def test_the_whole_tree_killed_at_a_sample_of_lines_is_finished_by_the_same_comm
     assert every_line(TEN, undisturbed[TEN], tmp_path, range(4, 1000, 9)) >= 4
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(8))
 def test_a_run_killed_before_or_after_any_record_is_finished_by_the_same_command(part, tmp_path, undisturbed):
     assert every(TEN, undisturbed[TEN], "records", tmp_path, range(part + 1, 4000, 8)) >= 10
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(8) if os.environ.get("DOFLOW_TEST_ALL") else (0, 3, 6))
 def test_a_run_killed_after_any_single_effect_is_finished_by_the_same_command(part, tmp_path, undisturbed):
     assert every(BRIEF, undisturbed[BRIEF], "effects", tmp_path, range(part + 1, 4000, 8)) >= 10
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(4))
 def test_the_whole_tree_killed_at_any_line_of_the_ledger_is_finished_by_the_same_command(part, tmp_path, undisturbed):
     assert every_line(TEN, undisturbed[TEN], tmp_path, range(part + 1, 1000, 4)) >= 8
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("call", ["fsync", "renameat", "pwrite64", "unlink", "mkdir"])
 def test_a_run_killed_inside_a_system_call_is_finished_by_the_same_command(call, tmp_path, undisturbed):
@@ -287,7 +285,7 @@ def every_line(story: Story, end: End, folder: Path, lines: range) -> int:
 
 
 def run_and_kill(project: Project, story: Story, line: int) -> bool:
-    """From outside: doit, its git, its nanny, its agent, all of them; False if the run ended before."""
+    """From outside: doit, its git, its supervisor, its agent, all of them; False if the run ended before."""
     argv = (str(PROGRAMS / "doit"), *story.command)
     null = subprocess.DEVNULL
     place = {"cwd": project.root, "env": project.env, "start_new_session": True}

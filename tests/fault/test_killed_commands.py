@@ -68,7 +68,7 @@ def finished(project: Project, tracked: bool = True) -> None:
     assert (project.git("status", "--porcelain"), project.read("mine.txt")) == (status, "mine\n")
 
 
-@pytest.mark.always
+@pytest.mark.smoke("9-True", "2-False")
 @pytest.mark.parametrize("tracked", [True, False])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_check_that_is_interrupted_leaves_what_it_wrote_and_the_result_is_kept(project, number, tracked):
@@ -91,11 +91,11 @@ def test_the_check_of_a_phase_likewise(project, number):
     again = project.doit("work")
 
     assert (again.returncode, project.calls()) == (0, ALL), again.stdout + again.stderr
-    assert "yours" not in again.stdout and "not committed" not in again.stdout
+    assert "your edits" not in again.stdout and "uncommitted" not in again.stdout
     finished(project)
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_a_repair_that_is_killed_is_put_back_and_what_the_check_wrote_is_not(project):
     written(project)
     touch(project, "half")
@@ -106,10 +106,11 @@ def test_a_repair_that_is_killed_is_put_back_and_what_the_check_wrote_is_not(pro
     again = project.doit("work")
 
     assert (again.returncode, project.calls()) == (0, [*ALL[:2], *ALL[1:]]), again.stdout + again.stderr
-    assert "left by a killed step and kept aside: specs/001-x/spec.md" in again.stdout
+    assert "left by a killed step, moved to quarantine: specs/001-x/spec.md" in again.stdout
     finished(project)
 
 
+@pytest.mark.smoke
 def test_what_a_killed_check_did_to_protected_files_is_put_back(project):
     written(project)
     script = project.outside / "spec.sh"
@@ -122,11 +123,10 @@ def test_what_a_killed_check_did_to_protected_files_is_put_back(project):
     again = project.doit("work")
 
     assert (again.returncode, project.read("doflow.yaml")) == (0, before), again.stdout + again.stderr
-    assert "kept aside: specs/001-x/spec.md, doflow.yaml" in again.stdout
+    assert "moved to quarantine: specs/001-x/spec.md, doflow.yaml" in again.stdout
     finished(project)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_killed_at_any_record_around_a_check_it_ends_well(tmp_path, part):
     whole = written(Project(tmp_path / "whole"))

@@ -92,7 +92,6 @@ def goes_on(project: Project, undisturbed: End) -> None:
     assert (project.doit("prd", timeout=60).returncode, project.calls()) == (0, [])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", [0.01, 0.12, 0.25, 0.37, 0.5, 0.62, 0.75, 0.87, 0.97])
 def test_a_session_killed_at_any_point_goes_on(tmp_path: Path, part: float, undisturbed: End) -> None:
     project = begun(tmp_path)
@@ -101,7 +100,6 @@ def test_a_session_killed_at_any_point_goes_on(tmp_path: Path, part: float, undi
     goes_on(project, undisturbed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", [0.01, 0.2, 0.4, 0.6, 0.8, 0.88, 0.92])
 def test_a_bug_fix_session_killed_at_any_point_goes_on(tmp_path: Path, part: float, undisturbed: End) -> None:
     project = begun(tmp_path)
@@ -110,7 +108,6 @@ def test_a_bug_fix_session_killed_at_any_point_goes_on(tmp_path: Path, part: flo
     goes_on(project, undisturbed)
 
 
-@pytest.mark.slow
 def test_a_session_killed_while_the_bug_fix_session_works_takes_it_along(tmp_path: Path, undisturbed: End) -> None:
     project = begun(tmp_path)
     project.agent(prd.good(bugs=1, before='if phase and "bugfix" in run_dir.parts: import time; time.sleep(60)'))
@@ -126,7 +123,6 @@ def test_a_session_killed_while_the_bug_fix_session_works_takes_it_along(tmp_pat
     goes_on(project, undisturbed)
 
 
-@pytest.mark.slow
 def test_a_session_interrupted_while_the_bug_fix_session_works_ends_both_in_order(
     tmp_path: Path, undisturbed: tuple
 ) -> None:
@@ -146,13 +142,14 @@ def test_a_session_interrupted_while_the_bug_fix_session_works_ends_both_in_orde
     goes_on(project, undisturbed)
 
 
+@pytest.mark.smoke
 def test_an_end_that_was_written_but_not_committed_is_committed_by_the_next_run(project: Project) -> None:
     project.flow(
         "small",
         "flow: small\nsteps:\n  plan: {prompt: Plan it., makes: plan.md}\n  test: {kind: shell, run: [test, -d, specs]}\n",
     )
     assert project.doit("small", "--goal=x").returncode == 0
-    assert project.subjects()[-1] == "Record test"
+    assert project.subjects()[-1] == "Record completion of test"
     project.git("reset", "-q", "--mixed", "HEAD~1")  # as after a kill between the lock and its commit
     events = project.root / ".doflow" / "runs" / "001-x" / "events.jsonl"
     events.write_text(
@@ -161,5 +158,8 @@ def test_an_end_that_was_written_but_not_committed_is_committed_by_the_next_run(
 
     assert project.doit("small").returncode == 0
 
-    assert (project.subjects()[-1], project.git("status", "--porcelain", "specs")) == ("Record the end", "")
+    assert (project.subjects()[-1], project.git("status", "--porcelain", "specs")) == (
+        "Record completion of the run",
+        "",
+    )
     assert project.calls() == ["plan"]

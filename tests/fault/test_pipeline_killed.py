@@ -14,7 +14,7 @@ import pytest
 from tests.support import crash, house
 from tests.support.project import Project
 
-from doflow.flow.dot import checkpoint, locked_file as hold, order as graph, parser as reading, transitions as moves
+from doflow.flow.dot import order, parser, transitions
 from doflow.util.errors import LockHeld
 
 LOOP = """\
@@ -48,10 +48,12 @@ else:
 
 def consistent(path: Path) -> dict[str, str]:
     """The statuses, after whatever was begun is made good; file, log and checkpoint agree."""
-    found = moves.settled(path)
-    lines = [json.loads(line) for line in Path(moves.log(path)).read_bytes().splitlines() if line.endswith(b"}")]
-    now = moves.digest(path.read_text())
-    saved = json.loads(Path(checkpoint.place(path)).read_text())
+    found = transitions.read_settled(path)
+    lines = [
+        json.loads(line) for line in Path(transitions.log_path(path)).read_bytes().splitlines() if line.endswith(b"}")
+    ]
+    now = transitions.digest(path.read_text())
+    saved = json.loads(Path(transitions.checkpoint_path(path)).read_text())
     assert (lines[-1]["after"], saved["content_hash"]) == (now, now)
     told: dict[str, str] = {}
     for line in lines:
@@ -62,7 +64,6 @@ def consistent(path: Path) -> dict[str, str]:
     return statuses
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("deed", ["transition", "requeue"])
 def test_a_writer_that_is_killed_anywhere_leaves_all_or_nothing(tmp_path: Path, deed: str) -> None:
     ends = Counter[str]()
@@ -72,10 +73,10 @@ def test_a_writer_that_is_killed_anywhere_leaves_all_or_nothing(tmp_path: Path, 
         path.write_text(LOOP)
         if deed == "requeue":
             for node, status in (("build", "validated"), ("check", "failed"), ("good", "failed")):
-                moves.transition(path, node, "active")
-                moves.transition(path, node, status)
+                transitions.transition(path, node, "active")
+                transitions.transition(path, node, status)
         else:
-            moves.transition(path, "build", "active")
+            transitions.transition(path, "build", "active")
         done = subprocess.run(
             (sys.executable, "-c", MOVER, path, deed, str(last)), capture_output=True, text=True, check=False
         )
@@ -93,7 +94,7 @@ def test_a_writer_that_is_killed_anywhere_leaves_all_or_nothing(tmp_path: Path, 
     assert ends["as before"] > 0
 
 
-@pytest.mark.always
+@pytest.mark.smoke
 def test_many_writers_at_once_lose_no_move_and_only_one_claims_a_node(tmp_path: Path) -> None:
     names = [f"n{number}" for number in range(12)]
     path = tmp_path / "wide.dot"
@@ -103,10 +104,10 @@ def test_many_writers_at_once_lose_no_move_and_only_one_claims_a_node(tmp_path: 
     def work() -> None:
         for name in names:
             try:
-                moves.transition(path, name, "active", expect="pending")
+                transitions.transition(path, name, "active", expect="pending")
                 claimed.append(name)
-                moves.transition(path, name, "validated")
-            except moves.Refused:
+                transitions.transition(path, name, "validated")
+            except transitions.Refused:
                 continue
 
     crowd = [threading.Thread(target=work) for _ in range(6)]
@@ -117,7 +118,7 @@ def test_many_writers_at_once_lose_no_move_and_only_one_claims_a_node(tmp_path: 
 
     assert sorted(claimed) == sorted(names)
     assert set(consistent(path).values()) == {"validated"}
-    assert len(Path(moves.log(path)).read_text().splitlines()) == 2 * len(names)
+    assert len(Path(transitions.log_path(path)).read_text().splitlines()) == 2 * len(names)
     assert path.read_text().count("// n") == len(names)
 
 
@@ -125,9 +126,9 @@ def test_a_second_writer_waits_and_then_says_so(tmp_path: Path) -> None:
     path = tmp_path / "auth.dot"
     path.write_text(LOOP)
     with (
-        hold.hold(path),
+        transitions.lock_file(path),
         pytest.raises(LockHeld, match="another program is changing"),
-        hold.hold(path, patience=0.05),
+        transitions.lock_file(path, patience=0.05),
     ):
         raise AssertionError("two writers at once")
 
@@ -138,24 +139,24 @@ def test_a_link_to_the_file_and_its_mode_stay(tmp_path: Path) -> None:
     path.chmod(0o640)
     (tmp_path / "link.dot").symlink_to(path)
 
-    moves.transition(tmp_path / "link.dot", "start", "active")
+    transitions.transition(tmp_path / "link.dot", "start", "active")
 
     assert (tmp_path / "link.dot").is_symlink()
-    assert reading.read(path).node("start").status == "active"
+    assert parser.read_pipeline(path).node("start").status == "active"
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.smoke
 def test_what_a_person_takes_back_is_not_done_again_behind_their_back(tmp_path: Path) -> None:
     path = tmp_path / "auth.dot"
     path.write_text(LOOP)
-    moves.transition(path, "start", "active")
+    transitions.transition(path, "start", "active")
     path.write_text(LOOP)
 
-    assert moves.settled(path).node("start").status == "pending"
-    assert [node.id for node in graph.ready(moves.settled(path))] == ["start"]
+    assert transitions.read_settled(path).node("start").status == "pending"
+    assert [node.id for node in order.ready_nodes(transitions.read_settled(path))] == ["start"]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="follows process trees in /proc")
 @pytest.mark.timeout(600)
 def test_a_run_that_is_killed_anywhere_still_ends_validated(tmp_path: Path) -> None:
@@ -182,4 +183,4 @@ def test_a_run_that_is_killed_anywhere_still_ends_validated(tmp_path: Path) -> N
         killed += 1
         last += 37
     assert killed > 3
-    assert os.path.exists(checkpoint.place(project.root / "auth.dot"))
+    assert os.path.exists(transitions.checkpoint_path(project.root / "auth.dot"))

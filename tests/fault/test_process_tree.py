@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from doflow.util.process import runner as process
-from doflow.util.process.command import Command, Result, Timeout
+from doflow.util.process import runner
+from doflow.util.process.runner import Command, Result, Timeout
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a subreaper")
 
@@ -70,10 +70,10 @@ KINDS = {"plain", "setsid", "daemon", "deaf", "holder", "main"}
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    process.reset()
+    runner.reset()
     yield
-    process.reset()
-    process.close()
+    runner.reset()
+    runner.close()
 
 
 def agent(folder: Path, last_words: str) -> Command:
@@ -84,9 +84,10 @@ def agent(folder: Path, last_words: str) -> Command:
 
 
 def run(folder: Path, last_words: str, timeout: Timeout, grace: float = 0.5) -> Result:
-    return process.run(agent(folder, last_words), str(folder / "out"), str(folder / "err"), timeout, grace=grace)
+    return runner.run(agent(folder, last_words), str(folder / "out"), str(folder / "err"), timeout, grace=grace)
 
 
+@pytest.mark.smoke
 def test_nothing_survives_a_normal_end_and_the_answer_comes_at_once(tmp_path: Path) -> None:
     begun = time.monotonic()
     result = run(tmp_path, "end", Timeout(60, 60))
@@ -117,13 +118,14 @@ def test_nothing_survives_stop_all(tmp_path: Path) -> None:
     thread.start()
     until(lambda: born(tmp_path) == KINDS)
 
-    process.stop_all(0.3)
+    runner.stop_all(0.3)
     thread.join(60)
 
     assert [(result.code, result.stopped) for result in results] == [(-9, "cancelled")]
     assert survivors(tmp_path) == set()
 
 
+@pytest.mark.smoke("9")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSEGV])
 def test_nothing_survives_the_death_of_the_process_that_called_run(tmp_path: Path, number: int) -> None:
     caller = start_caller(tmp_path)
@@ -138,6 +140,7 @@ def test_nothing_survives_the_death_of_the_process_that_called_run(tmp_path: Pat
     until(lambda: not alive(keeper))
 
 
+@pytest.mark.smoke
 def test_nothing_survives_when_the_program_kills_its_keeper(tmp_path: Path) -> None:
     result = run(tmp_path, "kill keeper", Timeout(60, 60))
 
@@ -147,7 +150,7 @@ def test_nothing_survives_when_the_program_kills_its_keeper(tmp_path: Path) -> N
 
 
 def test_nothing_survives_when_the_program_freezes_its_keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "OVERDUE", 1.0)
+    monkeypatch.setattr(runner, "OVERDUE", 1.0)
 
     result = run(tmp_path, "freeze keeper", Timeout(0, 5), grace=0.2)
 
@@ -188,7 +191,7 @@ def test_nothing_survives_of_a_few_hundred_that_keep_forking(tmp_path: Path) -> 
     )
 
     threading.Thread(target=_stop_when, args=(lambda: len(born(tmp_path)) == 256,)).start()
-    result = process.run(command, str(tmp_path / "out"), str(tmp_path / "err"), Timeout(0, 60))
+    result = runner.run(command, str(tmp_path / "out"), str(tmp_path / "err"), Timeout(0, 60))
 
     assert len(born(tmp_path)) == 256
     assert result.stopped == "cancelled"
@@ -214,11 +217,11 @@ def start_caller(folder: Path, trap: bool = False) -> subprocess.Popen[bytes]:
     handler = "signal.signal(signal.SIGINT, lambda *_: process.stop_all(0.2))\n" if trap else ""
     script = (
         "import signal\nfrom doflow.util.process import runner as process\n"
-        "from doflow.util.process.command import Command, Timeout\n" + handler +
+        "from doflow.util.process.runner import Command, Timeout\n" + handler +
         f"result = process.run(Command({command.argv!r}, b'', {dict(command.env)!r}), 'out', 'err', Timeout(60, 60))\n"
         "print(result.stopped)\n"
     )  # fmt: skip
-    source = str(Path(process.__file__).resolve().parents[3])
+    source = str(Path(runner.__file__).resolve().parents[3])
     return subprocess.Popen(
         [sys.executable, "-c", script],
         cwd=folder,
@@ -281,4 +284,4 @@ def until(claim: Callable[[], bool], limit: float = 60.0) -> None:
 
 def _stop_when(claim: Callable[[], bool]) -> None:
     until(claim)
-    process.stop_all(0.0)
+    runner.stop_all(0.0)

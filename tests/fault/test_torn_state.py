@@ -79,6 +79,7 @@ def test_a_ledger_cut_at_any_byte_of_its_last_lines_calls_nobody(pair, tmp_path)
         assert pair.git("rev-parse", "HEAD") == head
 
 
+@pytest.mark.smoke("garbage inside", "half a line", "upside down")
 @pytest.mark.parametrize(
     "damage",
     [
@@ -100,12 +101,20 @@ def test_a_damaged_ledger_calls_nobody(pair, damage):
     calm(pair)
 
 
+@pytest.mark.smoke
 def test_a_ledger_that_is_gone_calls_nobody(pair):
     state(unstamped(pair), "events.jsonl").unlink()
 
     calm(pair)
 
 
+@pytest.mark.smoke(
+    "garbage-state.db",
+    "garbage-flows.cache",
+    "half-stamps/pair",
+    "empty-holder.json",
+    "gone-runs/001-stay-whole/pipeline-state.json",
+)
 @pytest.mark.parametrize(
     "name", ["state.db", "flows.cache", "stamps/pair", "holder.json", f"{RUN}/pipeline-state.json"]
 )
@@ -133,6 +142,7 @@ def test_a_damaged_memory_of_doit_is_kept_aside(pair):
     assert (pair.root / ".doflow" / "state.db.bad").read_bytes() == GARBAGE
 
 
+@pytest.mark.smoke
 def test_a_lost_state_folder_calls_nobody(pair):
     shutil.rmtree(pair.root / ".doflow")
 
@@ -140,6 +150,7 @@ def test_a_lost_state_folder_calls_nobody(pair):
     calm(pair)
 
 
+@pytest.mark.smoke("half", "other shape", "newer")
 @pytest.mark.parametrize(
     "damage",
     [GARBAGE, b"", b"doflow: 1\nsteps: [", b"doflow: 1\nsteps: {first: 7}\n", b"- a\n- b\n", b"doflow: 99\n"],
@@ -160,6 +171,7 @@ def test_a_damaged_lock_is_refused_in_words_or_recovered_and_calls_nobody(pair, 
     calm(pair)
 
 
+@pytest.mark.smoke("0.5")
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.9])
 def test_a_lock_cut_short_is_refused_in_words_or_recovered_and_calls_nobody(pair, part):
     path = unstamped(pair).run_dir() / "doflow.lock"
@@ -175,6 +187,7 @@ def test_a_lock_cut_short_is_refused_in_words_or_recovered_and_calls_nobody(pair
     calm(pair)
 
 
+@pytest.mark.smoke
 def test_a_lock_with_conflict_marks_is_refused_in_words(pair):
     path = unstamped(pair).run_dir() / "doflow.lock"
     whole = path.read_text()
@@ -187,6 +200,7 @@ def test_a_lock_with_conflict_marks_is_refused_in_words(pair):
     calm(pair)
 
 
+@pytest.mark.smoke
 def test_a_damaged_window_is_refused_in_words_and_nothing_is_touched(finished, tmp_path):
     pair = copied(finished, tmp_path / "copy")
     path = state(unstamped(pair), "events.jsonl")
@@ -222,7 +236,7 @@ def test_what_a_killed_step_left_is_told_once(finished, tmp_path):
     told = [project.doit(*COMMAND) for _ in range(2)]
 
     assert [done.returncode for done in told] == [0, 0], told
-    assert ["kept aside" in done.stdout + done.stderr for done in told] == [True, False]
+    assert ["moved to quarantine" in done.stdout + done.stderr for done in told] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -244,6 +258,7 @@ def test_a_folder_in_the_place_of_a_state_file_is_refused_in_words_or_worked_aro
         assert (done.returncode, os.path.basename(name) in said) == (1, True), said
 
 
+@pytest.mark.smoke
 def test_a_link_in_the_place_of_a_state_file_is_not_written_through(pair, tmp_path):
     target = tmp_path / "target"
     target.write_text("mine\n")

@@ -79,6 +79,7 @@ def refused(project: Project, *command: str) -> None:
     assert (LOCK in said, "git checkout -- " in said) == (True, True), (command, said)
 
 
+@pytest.mark.smoke("doit pair-empty", "status-steps: 5")
 @pytest.mark.parametrize("damage", ["empty", "steps: 5"])
 @pytest.mark.parametrize("command", COMMANDS, ids=COMMANDS.keys())
 def test_every_command_says_so_and_what_to_type(pair, command, damage):
@@ -87,6 +88,7 @@ def test_every_command_says_so_and_what_to_type(pair, command, damage):
     refused(pair, *COMMANDS[command])
 
 
+@pytest.mark.smoke("garbage", "reads is a text")
 @pytest.mark.parametrize("damage", DAMAGE, ids=DAMAGE.keys())
 def test_whatever_it_holds(pair, damage):
     (pair.root / LOCK).write_bytes(DAMAGE[damage])
@@ -140,6 +142,7 @@ def test_it_may_be_the_one_that_is_meant_so_no_other_goal_begins_a_run_beside_it
     assert (new.returncode, LOCK in new.stderr, pair.runs()) == (0, True, ["001-one", "002-another"]), new.stderr
 
 
+@pytest.mark.smoke
 def test_what_the_hint_says_brings_it_back(pair):
     (pair.root / LOCK).write_bytes(b"")
     said = pair.doit().stderr

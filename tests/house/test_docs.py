@@ -15,12 +15,12 @@ import pytest
 from tests.support import house, pages
 
 from doflow.agents import registry
-from doflow.cli import main as cli
-from doflow.cli.commands.run import run
+from doflow.cli import main
+from doflow.cli.commands import run
 from doflow.config import settings
 from doflow.flow.model import Flow
-from doflow.flow.parsing import loader as load, static_checks_unbuilt as unbuilt
-from doflow.hooks import machine_loader as machines
+from doflow.flow.parsing import loader, static_checks
+from doflow.hooks import machine_loader
 from doflow.util.errors import UsageError
 
 README = house.TOP / "README.md"
@@ -60,15 +60,15 @@ def test_every_packaged_flow_is_on_the_page_of_flows() -> None:
 def test_every_verb_is_on_the_page_of_commands_and_no_other() -> None:
     text = (DOCS / "commands.md").read_text(encoding="utf-8")
 
-    assert set(re.findall(r"^### doflow (\w+)$", text, re.M)) == set(cli.VERBS)
+    assert set(re.findall(r"^### doflow (\w+)$", text, re.M)) == set(main.VERBS)
 
 
 def test_every_verb_of_the_help_can_be_asked_for_help() -> None:
     program = Path(sys.executable).with_name("doflow")
     told = subprocess.run((program, "--help"), capture_output=True, text=True, check=True).stdout
 
-    assert re.findall(r"^  (\w+) +\S", told, re.M) == list(cli.VERBS)
-    for verb in cli.VERBS:
+    assert re.findall(r"^  (\w+) +\S", told, re.M) == list(main.VERBS)
+    for verb in main.VERBS:
         done = subprocess.run((program, verb, "--help"), capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), verb
         assert f"doflow {verb}" in done.stdout
@@ -88,7 +88,7 @@ def test_every_machine_on_a_page_loads(block: pages.Block, tmp_path: Path) -> No
     path.parent.mkdir(parents=True)
     path.write_text(block.text)
 
-    assert machines.compiled(tmp_path, path.stem)["machine"] == path.stem
+    assert machine_loader.load_machine(tmp_path, path.stem)["machine"] == path.stem
 
 
 FLOWS = [block for block in pages.files(below="flows/") if not block.file.startswith("flows/machines/")]
@@ -100,10 +100,10 @@ def test_every_flow_on_a_page_loads(block: pages.Block, tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text(block.text)
 
-    flow = load.flow_file(path, tmp_path)
+    flow = loader.load_flow(path, tmp_path)
 
     assert flow.name == path.stem
-    unbuilt.refuse(flow)
+    static_checks.refuse_unsupported(flow)
 
 
 @pytest.mark.parametrize("block", pages.files(below="doflow.yaml"), ids=lambda block: block.name)
@@ -141,14 +141,14 @@ def test_the_readme_says_of_a_key_that_it_is_not_there_yet_exactly_if_a_run_refu
     path = tmp_path / "flows" / "f.yaml"
     path.parent.mkdir()
     path.write_text(f"flow: f\n{UNBUILT[word]}\n")
-    flow = load.flow_file(path, tmp_path)
+    flow = loader.load_flow(path, tmp_path)
 
     assert (word in section) is _refused(flow)
 
 
 def _refused(flow: Flow) -> bool:
     try:
-        unbuilt.refuse(flow)
+        static_checks.refuse_unsupported(flow)
     except UsageError as error:
         assert error.hint
         return True
@@ -187,10 +187,11 @@ def test_the_ci_runs_the_commands_of_the_readme() -> None:
         assert done.stdout == pages.marked(README, mark) + "\n"
 
 
-def test_the_changelog_begins_with_this_version() -> None:
+def test_the_changelog_begins_with_this_version_or_the_next() -> None:
     from doflow.util.version import VERSION
 
-    assert re.findall(r"^## (\S+)$", (house.TOP / "CHANGELOG.md").read_text(), re.M)[0] == VERSION
+    versions = re.findall(r"^## (\S+)$", (house.TOP / "CHANGELOG.md").read_text(), re.M)
+    assert VERSION in versions[:2]
 
 
 def test_the_project_uses_itself() -> None:

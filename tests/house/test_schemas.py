@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,8 @@ from tests.support import house
 
 from doflow.config.layers import DEFAULTS
 from doflow.flow.model import Profile, Settings, Step
-from doflow.flow.parsing import loader as load
-from doflow.hooks import machine_loader as machines
-from doflow.util.records import names
+from doflow.flow.parsing import loader
+from doflow.hooks import machine_loader
 
 SCHEMAS = sorted((house.TOP / "schemas").glob("*.json"))
 FLOWS = sorted((house.TOP / "flows").glob("*.yaml"))
@@ -77,7 +77,7 @@ def test_every_object_of_a_schema_refuses_unknown_keys(path: Path) -> None:
 def test_a_packaged_flow_fits_the_schema_and_loads(path: Path, tmp_path: Path) -> None:
     Draft202012Validator(read("flow")).validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
-    flow = load.flow_file(path, tmp_path)
+    flow = loader.load_flow(path, tmp_path)
 
     assert flow.name == path.stem
     assert flow.about, "shown by `doit list`"
@@ -87,11 +87,11 @@ def test_a_packaged_flow_fits_the_schema_and_loads(path: Path, tmp_path: Path) -
 def test_a_packaged_machine_fits_the_schema_and_is_proved(path: Path) -> None:
     Draft202012Validator(read("machine")).validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
-    assert machines.file(path)["about"]
+    assert machine_loader.load_machine_file(path)["about"]
 
 
 def test_a_project_without_flows_of_its_own_has_all_the_packaged_ones(tmp_path: Path) -> None:
-    found = load.catalogue(tmp_path)
+    found = loader.load_catalogue(tmp_path)
 
     assert (sorted(found.flows), found.broken) == ([path.stem for path in FLOWS], {})
 
@@ -99,7 +99,7 @@ def test_a_project_without_flows_of_its_own_has_all_the_packaged_ones(tmp_path: 
 def test_every_key_of_a_step_has_its_place_in_the_model() -> None:
     keys = set(read("flow")["$defs"]["step"]["properties"])
 
-    assert keys - set(names(Step)) == {"from"}
+    assert keys - {f.name for f in fields(Step)} == {"from"}
 
 
 def test_every_setting_has_a_default_that_the_schema_allows() -> None:
@@ -112,5 +112,5 @@ def test_every_setting_has_a_default_that_the_schema_allows() -> None:
 def test_every_key_of_a_profile_has_its_place_in_the_model() -> None:
     keys = set(read("doflow")["$defs"]["profile"]["properties"])
 
-    assert keys - set(names(Profile)) == {"rate_limit"}
-    assert "agents" in names(Settings)
+    assert keys - {f.name for f in fields(Profile)} == {"rate_limit"}
+    assert "agents" in (f.name for f in fields(Settings))

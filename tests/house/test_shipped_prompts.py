@@ -11,16 +11,16 @@ import pytest
 import yaml
 from tests.support import house
 
-from doflow.engine.checks import registry
-from doflow.flow import findings, markdown as sections, tasklist
+from doflow.engine import checks
+from doflow.flow import findings, markdown, tasklist
 from doflow.flow.model import Flow, Step
-from doflow.flow.parsing import loader as load
-from doflow.runs.state import fingerprint as keys
+from doflow.flow.parsing import loader
+from doflow.runs.project_files import ProjectFiles
 
 FOLDER = house.TOP / "flows" / "prompts"
 PROMPTS = sorted(path.name for path in FOLDER.glob("*.md"))
 PERSONAS = sorted(path.stem for path in (FOLDER / "personas").glob("*.md"))
-FLOWS = [load.flow_file(path, house.TOP) for path in sorted((house.TOP / "flows").glob("*.yaml"))]
+FLOWS = [loader.load_flow(path, house.TOP) for path in sorted((house.TOP / "flows").glob("*.yaml"))]
 USES: list[tuple[Flow, Step]] = [(flow, step) for flow in FLOWS for step in flow.steps if step.prompt]
 SIMPLE = ("specify", "plan", "tasks", "implement", "bugfix")
 COMMANDS = ("`prd`", "`run-prd.sh`", "`tsk`", "`doflow`", "`doit`", "`git push`", "`git merge`", "`git commit`")
@@ -41,7 +41,7 @@ def users(name: str) -> list[tuple[Flow, Step]]:
 
 
 def example(name: str, artifact: str) -> str:
-    found = sections.section(parts(name)[1], f"Example: `{artifact}`")
+    found = markdown.section(parts(name)[1], f"Example: `{artifact}`")
     assert found, f"{name} shows no `# Example: `{artifact}``"
     return FENCE.search(found)[2]
 
@@ -81,19 +81,19 @@ def test_a_prompt_names_what_it_makes_and_what_it_must_print(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROMPTS)
 def test_a_prompt_forbids_the_commands_and_files_that_steer_the_run(name: str) -> None:
-    forbidden = sections.section(parts(name)[1], "Forbidden")
+    forbidden = markdown.section(parts(name)[1], "Forbidden")
 
     assert forbidden is not None
     assert [word for word in (*COMMANDS, *(f"`{path}`" for path in CONTROL)) if word not in forbidden] == []
     assert "`[0-9]*_*`" in forbidden
     assert "deleting branches" in " ".join(forbidden.split())
-    assert "nobody reads along" in forbidden
+    assert "no one will answer" in forbidden
 
 
 @pytest.mark.parametrize("name", PROMPTS)
 def test_a_prompt_never_orders_what_it_forbids(name: str) -> None:
     body = parts(name)[1]
-    free = body.replace(sections.section(body, "Forbidden") or "", "")
+    free = body.replace(markdown.section(body, "Forbidden") or "", "")
 
     assert [word for word in ("git push", "git merge", "git commit", "CLAUDE.md", "AGENTS.md") if word in free] == []
 
@@ -110,7 +110,7 @@ def test_questions_are_allowed_only_where_the_flow_waits_for_answers(name: str) 
 
 @pytest.mark.parametrize("name", PROMPTS)
 def test_a_prompt_says_role_inputs_and_result_in_this_order(name: str) -> None:
-    titles = [heading.title for heading in sections.headings(parts(name)[1]) if heading.level == 1]
+    titles = [heading.title for heading in markdown.headings(parts(name)[1]) if heading.level == 1]
 
     places = [next(n for n, title in enumerate(titles) if title.startswith(word)) for word in
               ("Your role", "What you are given", "What you", "Forbidden")]  # fmt: skip
@@ -136,20 +136,20 @@ def test_an_example_passes_the_check_of_every_step_that_makes_it(name: str, arti
         (tmp_path / made).write_text(example(name, made), encoding="utf-8")
 
     for flow, step in users(name):
-        assert registry.problems(step, front["makes"], world(tmp_path, flow)) == "", f"{flow.name}:{step.id}"
+        assert checks.problems(step, front["makes"], context(tmp_path, flow)) == "", f"{flow.name}:{step.id}"
 
 
-def world(root: Path, flow: Flow) -> Any:
-    """As much of a world as a check looks at: real files, the real rules of paths."""
-    boxed = frozenset(name for step in flow.steps for name in (step.phases, *step.phases_or) if name)
-    return SimpleNamespace(root=root, place=keys.Place(root, "", boxed, lambda path: path))
+def context(root: Path, flow: Flow) -> Any:
+    """As much of a run as a check looks at: real files, the real rules of paths."""
+    task_lists = frozenset(name for step in flow.steps for name in (step.phases, *step.phases_or) if name)
+    return SimpleNamespace(root=root, files=ProjectFiles(root, ".", task_lists))
 
 
 @pytest.mark.parametrize("name", ["tasks.md", "tasks-simple.md", "bugfix.md", "bugfix-simple.md"])
 def test_a_task_list_that_is_shown_has_no_problem_and_no_warning(name: str) -> None:
     artifact = "tasks.md" if name.startswith("tasks") else "fix-plan.md"
 
-    found = tasklist.parse(example(name, artifact))
+    found = tasklist.parse_task_list(example(name, artifact))
 
     assert (found.problems, found.warnings) == ((), ())
     assert found.phases[0].number == "1"
@@ -157,9 +157,9 @@ def test_a_task_list_that_is_shown_has_no_problem_and_no_warning(name: str) -> N
 
 @pytest.mark.parametrize("name", [name for name in PROMPTS if users(name)[0][1].kind == "review"])
 def test_the_answer_that_a_reviewer_is_shown_is_read_as_it_is_meant(name: str) -> None:
-    shown = FENCE.search(sections.section(parts(name)[1], "Example of a good answer") or "")[2]
+    shown = FENCE.search(markdown.section(parts(name)[1], "Example of a good answer") or "")[2]
 
-    answer = findings.read("anybody", shown)
+    answer = findings.parse_answer("anybody", shown)
 
     lines = [line for line in shown.splitlines() if line.startswith("ISSUE:")]
     assert len(answer.issues) == len(lines) > 0
@@ -171,10 +171,10 @@ def test_the_answer_that_a_reviewer_is_shown_is_read_as_it_is_meant(name: str) -
 @pytest.mark.parametrize("name", ["bugfix.md", "bugfix-simple.md", "rebuildcheck.md", "prd-hunt.md"])
 def test_the_answer_of_a_routing_step_ends_in_one_of_its_markers(name: str) -> None:
     front, body = parts(name)
-    shown = sections.section(body, "Example of a good answer") or example(name, front["makes"][0])
+    shown = markdown.section(body, "Example of a good answer") or example(name, front["makes"][0])
     plain = "\n".join(line.removeprefix("> ") for line in shown.splitlines())
 
-    assert sections.marker(plain, tuple(front["prints"]))
+    assert markdown.marker(plain, tuple(front["prints"]))
 
 
 def test_the_suggestions_that_are_shown_are_data_of_the_form_that_is_asked_for() -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from doflow.flow.dot import parser as reading
-from doflow.flow.model import Profile, Settings
-from doflow.flow.model_oversight import Supervision
-from doflow.supervise.runner import assignment
-from doflow.supervise.runner.assignment import Assignment
-from doflow.util.records import replace
+from doflow.flow.dot import parser
+from doflow.flow.model import Profile, Settings, Supervision
+from doflow.supervise.runner import orchestrator
+from doflow.supervise.runner.orchestrator import Assignment
+
+pytestmark = pytest.mark.smoke
 
 FULL = """
 digraph auth {
@@ -43,10 +44,10 @@ digraph auth {
 def made(tmp_path: Path, node: str = "impl_auth", settings: Settings | None = None) -> Assignment:
     path = tmp_path / "auth.dot"
     path.write_text(FULL)
-    pipeline = reading.read(path)
+    pipeline = parser.read_pipeline(path)
     found = pipeline.node(node)
     assert found is not None
-    return assignment.of_node(found, pipeline, "auth", "/root", settings or Settings())
+    return orchestrator.assignment_for(found, pipeline, "auth", "/root", settings or Settings())
 
 
 def test_the_full_node_of_the_design_becomes_an_assignment(tmp_path: Path) -> None:
@@ -69,10 +70,10 @@ def test_a_node_without_its_own_gets_the_prd_of_the_graph_and_works_in_its_workt
 
 def test_the_prompt_says_what_matters_and_nothing_of_the_drawing(tmp_path: Path) -> None:
     """R2.89."""
-    text = assignment.prompt(made(tmp_path), tells=True)
+    text = orchestrator.build_prompt(made(tmp_path), tells=True)
 
     for words in (
-        "You are the orchestrator of the node impl_auth of the pipeline auth.", "What it is for: JWT login",
+        "You are the orchestrator of the node impl_auth of the pipeline auth.", "Its purpose: JWT login",
         "- PRD: PRD-AUTH-001", "- Section of the PRD: Epic 2: JWT Authentication",
         "- Solution design: .claude/documentation/SOLUTION-DESIGN-AUTH.md",
         "- Acceptance criteria: JWT auth with refresh tokens, unit tests pass, no hardcoded secrets",
@@ -86,24 +87,24 @@ def test_the_prompt_says_what_matters_and_nothing_of_the_drawing(tmp_path: Path)
 
 
 def test_a_program_without_hooks_is_told_how_to_end_but_not_in_the_words_themselves(tmp_path: Path) -> None:
-    text = assignment.prompt(made(tmp_path), tells=False)
+    text = orchestrator.build_prompt(made(tmp_path), tells=False)
 
-    assert "the word DOFLOW, a colon, a blank and the word done" in text
+    assert "the word DOFLOW, a colon, a space and the word done" in text
     assert "DOFLOW: done" not in text, "the prompt may be on the screen"
 
 
 def test_a_later_attempt_hears_what_was_wrong(tmp_path: Path) -> None:
     work = replace(made(tmp_path), attempt=3, feedback="two tests fail")
 
-    assert assignment.prompt(work, tells=True).endswith(
-        "This is attempt 3. What was wrong with the one before:\n\ntwo tests fail\n"
+    assert orchestrator.build_prompt(work, tells=True).endswith(
+        "This is attempt 3. Feedback on the previous one:\n\ntwo tests fail\n"
     )
 
 
 def test_an_assignment_survives_its_file(tmp_path: Path) -> None:
     found = replace(made(tmp_path), attempt=2, feedback="x", fresh=False)
 
-    assert assignment.parsed(assignment.plain(found)) == found
+    assert orchestrator.assignment_from_dict(orchestrator.assignment_to_dict(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -121,11 +122,11 @@ def test_an_assignment_survives_its_file(tmp_path: Path) -> None:
 def test_who_does_a_node(said: str, routes: tuple[tuple[str, str], ...], agent: str, tmp_path: Path) -> None:
     path = tmp_path / "a.dot"
     path.write_text(f'digraph a {{ impl_x [shape=box, worker_type="backend-engineer", agent="{said}"] }}')
-    node = reading.read(path).node("impl_x")
+    node = parser.read_pipeline(path).node("impl_x")
     assert node is not None
     profiles = tuple(Profile(name, "command") for name in ("default", "mine", "routed", "by-worker"))
 
-    assert assignment.agent_of(node, Settings(agents=profiles, route_agents=routes)) == agent
+    assert orchestrator.agent_for(node, Settings(agents=profiles, route_agents=routes)) == agent
 
 
 def test_the_settings_say_what_a_node_does_not(tmp_path: Path) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from tests.support.supervision import needs_tmux
 
-from doflow.flow.dot import parser as reading, transitions as moves
-from doflow.flow.model import Profile, Settings
-from doflow.flow.model_oversight import Supervision
-from doflow.supervise.guardian import decisions, loop as guardian, terminal, validation
-from doflow.supervise.guardian.state import Shift, retries_left
+from doflow.flow.dot import parser, transitions
+from doflow.flow.model import Profile, Settings, Supervision
+from doflow.supervise.guardian import decisions, loop, terminal, validation
+from doflow.supervise.guardian.state import Guardian, retries_left
 from doflow.supervise.panes.tmux import Tmux
-from doflow.supervise.signals.store import Store
-from doflow.supervise.signals.types import Signal
-from doflow.supervise.workspace import Place
+from doflow.supervise.pipeline_context import PipelineContext
+from doflow.supervise.signal_store import Signal, SignalStore
 from doflow.util.errors import FlowError, UsageError
+
+pytestmark = pytest.mark.smoke
 
 DOT = """
 digraph p {{
@@ -32,38 +32,40 @@ digraph p {{
 
 
 class Desk:
-    """A guardian's shift over a file, without anybody at work."""
+    """A guardian's guardian over a file, without anybody at work."""
 
     def __init__(self, folder: Path, more: str = "", supervision: Supervision | None = None) -> None:
         self.dot = folder / "p.dot"
         self.dot.write_text(DOT.format(more=more))
-        self.store = Store(str(folder / "signals" / "p"), "p")
+        self.store = SignalStore(str(folder / "signals" / "p"), "p")
         self.store.prepare()
         agents = (Profile("default", "command", argv=("true",)), Profile("critic", "command", argv=("true",)))
         settings = Settings(agents=agents, supervision=supervision or Supervision())
-        self.place = Place(str(folder), "p", str(self.dot), settings, self.store, Tmux("none"), str(folder / "signals"))
+        self.context = PipelineContext(
+            str(folder), "p", str(self.dot), settings, self.store, Tmux("none"), str(folder / "signals")
+        )
         self.said: list[str] = []
-        self.shift = Shift(self.place, {}, self.said.append)
+        self.guardian = Guardian(self.context, {}, self.said.append)
 
     def status(self, node: str = "a") -> str:
-        found = reading.read(self.dot).node(node)
+        found = parser.read_pipeline(self.dot).node(node)
         assert found is not None
         return found.status
 
     def begin(self, attempt: int = 1) -> None:
-        moves.transition(self.dot, "a", "active")
-        self.shift.keep("a", attempt=attempt, base=0)
+        transitions.transition(self.dot, "a", "active")
+        self.guardian.keep("a", attempt=attempt, base=0)
 
     def hear(self, kind: str, attempt: int = 1, reply: str = "", **payload: Any) -> tuple[bool, Signal]:
         """A runner says so; whether it is dealt with."""
         signal = self.store.write(Signal(kind, {"node_id": "a", **payload}, attempt=attempt, reply=reply))
-        return decisions.heed(self.shift, signal), signal
+        return decisions.handle_signal(self.guardian, signal), signal
 
     def answers(self, kind: str = "") -> list[dict[str, Any]]:
         return [dict(one.payload) for one in self.store.waiting(source="guardian", target="runner", kind=kind)]
 
     def judged(self, attempt: int, passed: bool | None, text: str = "") -> None:
-        self.shift.settle(f"verdict.a.{attempt}", {"passed": passed, "text": text, "by": "test"})
+        self.guardian.settle(f"verdict.a.{attempt}", {"passed": passed, "text": text, "by": "test"})
 
 
 @pytest.fixture
@@ -100,7 +102,7 @@ def test_a_review_that_failed_goes_back_with_feedback(desk: Desk) -> None:
 
     assert (dealt, desk.status()) == (True, "active")
     assert desk.answers() == [{"node_id": "a", "feedback": "two tests fail", "retry_count": 1}]
-    record = desk.shift.record("a")
+    record = desk.guardian.record("a")
     assert (record["attempt"], record["fresh"]) == (2, False), "the same session is told"
 
 
@@ -119,12 +121,12 @@ def test_after_the_last_retry_the_node_has_failed(tmp_path: Path) -> None:
 def test_a_review_that_is_seen_again_after_a_crash_changes_nothing_more(passed: bool, desk: Desk) -> None:
     desk.judged(1, passed, "wrong")
     _, signal = desk.hear("NEEDS_REVIEW", **REVIEW)
-    before = (desk.status(), desk.answers(), desk.shift.record("a")["attempt"])
+    before = (desk.status(), desk.answers(), desk.guardian.record("a")["attempt"])
 
-    assert decisions.heed(desk.shift, signal)
-    assert decisions.heed(Shift(desk.place, {}, desk.said.append), signal)
+    assert decisions.handle_signal(desk.guardian, signal)
+    assert decisions.handle_signal(Guardian(desk.context, {}, desk.said.append), signal)
 
-    assert (desk.status(), desk.answers(), desk.shift.record("a")["attempt"]) == before
+    assert (desk.status(), desk.answers(), desk.guardian.record("a")["attempt"]) == before
 
 
 def test_a_crash_between_the_transition_and_the_answer_is_made_good(desk: Desk) -> None:
@@ -134,7 +136,7 @@ def test_a_crash_between_the_transition_and_the_answer_is_made_good(desk: Desk) 
     for answer in desk.store.waiting(target="runner"):
         Path(answer.path).unlink()
 
-    assert decisions.heed(desk.shift, signal)
+    assert decisions.handle_signal(desk.guardian, signal)
     assert [one["new_status"] for one in desk.answers()] == ["validated"]
 
 
@@ -162,13 +164,13 @@ def test_a_question_is_answered_by_a_rule_or_goes_up_and_waits(tmp_path: Path) -
 
     assert (ruled, asked) == (True, False)
     assert desk.answers() == [{"node_id": "a", "response_text": "SQLite"}]
-    assert decisions.heed(desk.shift, signal) is False
+    assert decisions.handle_signal(desk.guardian, signal) is False
     (up,) = desk.store.waiting(kind="ESCALATION")
     assert (up.payload["issue"], up.payload["options"]) == ("a asks: May I delete it?", ["Yes", "No"])
     desk.store.answer(up.reply, "No", "Ada")
-    assert decisions.heed(desk.shift, signal) is True
+    assert decisions.handle_signal(desk.guardian, signal) is True
     assert desk.answers()[1] == {"node_id": "a", "response_text": "No"}
-    assert desk.shift.asked == {}
+    assert desk.guardian.asked == {}
 
 
 def test_a_violation_is_warned_about_and_the_second_one_begins_anew(desk: Desk) -> None:
@@ -179,7 +181,7 @@ def test_a_violation_is_warned_about_and_the_second_one_begins_anew(desk: Desk) 
     desk.hear("VIOLATION", reply="violation.a.1.2", **payload)
 
     assert "it broke the rule direct_edit again: Write(a.py)" in desk.answers("KILL_ORCHESTRATOR")[0]["reason"]
-    record = desk.shift.record("a")
+    record = desk.guardian.record("a")
     assert (record["attempt"], record["fresh"], desk.status()) == (2, True, "active")
 
 
@@ -190,16 +192,16 @@ def test_what_is_stuck_is_nudged_and_the_second_time_begun_anew(desk: Desk) -> N
     assert "Nothing has changed here for 300 seconds" in desk.answers("GUIDANCE")[0]["message"]
     desk.hear("ORCHESTRATOR_STUCK", reply="stuck.a.1.2", **payload)
 
-    assert "Take another way" in desk.answers("KILL_ORCHESTRATOR")[0]["reason"]
-    assert "Take another way" in desk.shift.record("a")["feedback"]
+    assert "Try a different approach" in desk.answers("KILL_ORCHESTRATOR")[0]["reason"]
+    assert "Try a different approach" in desk.guardian.record("a")["feedback"]
 
 
-@pytest.mark.parametrize(("code", "words"), [(7, "ended with exit code 7"), (None, "ended without a word")])
+@pytest.mark.parametrize(("code", "words"), [(7, "ended with exit code 7"), (None, "ended without an exit code")])
 def test_a_crash_begins_the_next_attempt(code: int | None, words: str, desk: Desk) -> None:
     desk.hear("ORCHESTRATOR_CRASHED", last_output="oh no", exit_code=code)
 
-    assert words in desk.shift.record("a")["feedback"]
-    assert desk.shift.record("a")["attempt"] == 2
+    assert words in desk.guardian.record("a")["feedback"]
+    assert desk.guardian.record("a")["attempt"] == 2
 
 
 def test_a_crash_while_the_work_is_reviewed_matters_to_nobody(desk: Desk) -> None:
@@ -207,25 +209,25 @@ def test_a_crash_while_the_work_is_reviewed_matters_to_nobody(desk: Desk) -> Non
 
     dealt, _ = desk.hear("ORCHESTRATOR_CRASHED", last_output="", exit_code=None)
 
-    assert (dealt, desk.status(), desk.shift.record("a")["attempt"]) == (True, "impl_complete", 1)
+    assert (dealt, desk.status(), desk.guardian.record("a")["attempt"]) == (True, "impl_complete", 1)
 
 
 def test_an_old_signal_of_an_attempt_that_is_over_does_not_count_again(desk: Desk) -> None:
     desk.hear("ORCHESTRATOR_CRASHED", last_output="", exit_code=1)
     desk.hear("ORCHESTRATOR_CRASHED", last_output="", exit_code=1)
 
-    assert desk.shift.record("a")["attempt"] == 2
+    assert desk.guardian.record("a")["attempt"] == 2
 
 
 def test_a_signal_about_a_node_that_is_not_there_is_filed_and_said(desk: Desk) -> None:
     signal = desk.store.write(Signal("NODE_COMPLETE", {"node_id": "ghost", "commit_hash": "", "summary": ""}))
 
-    assert decisions.heed(desk.shift, signal)
-    assert "ghost, which the pipeline does not have" in desk.said[-1]
+    assert decisions.handle_signal(desk.guardian, signal)
+    assert "the pipeline has no node ghost" in desk.said[-1]
 
 
 def test_signals_about_a_node_that_is_over_are_filed(desk: Desk) -> None:
-    moves.transition(desk.dot, "a", "failed")
+    transitions.transition(desk.dot, "a", "failed")
 
     for kind, payload in (
         ("NEEDS_INPUT", {"question_text": "x", "options": []}),
@@ -242,11 +244,11 @@ def test_signals_about_a_node_that_is_over_are_filed(desk: Desk) -> None:
     ("base", "attempt", "left"), [(0, 1, True), (0, 3, True), (0, 4, False), (4, 5, True), (4, 8, False)]
 )
 def test_retries_count_from_where_a_person_said_so(base: int, attempt: int, left: bool, desk: Desk) -> None:
-    desk.shift.keep("a", base=base)
-    node = reading.read(desk.dot).node("a")
+    desk.guardian.keep("a", base=base)
+    node = parser.read_pipeline(desk.dot).node("a")
     assert node is not None
 
-    assert retries_left(desk.shift, node, attempt) is left
+    assert retries_left(desk.guardian, node, attempt) is left
 
 
 @pytest.mark.parametrize(
@@ -262,10 +264,10 @@ def test_retries_count_from_where_a_person_said_so(base: int, attempt: int, left
 )
 def test_how_a_node_is_validated(more: str, supervision: Supervision, found: validation.Means, tmp_path: Path) -> None:
     desk = Desk(tmp_path, more, supervision)
-    node = reading.read(desk.dot).node("a")
+    node = parser.read_pipeline(desk.dot).node("a")
     assert node is not None
 
-    assert validation.means(node, desk.place) == found
+    assert validation.validation_means(node, desk.context) == found
 
 
 @pytest.mark.parametrize(
@@ -274,68 +276,68 @@ def test_how_a_node_is_validated(more: str, supervision: Supervision, found: val
 def test_only_a_technical_gate_goes_by_the_settings(attributes: str, automatic: bool, tmp_path: Path) -> None:
     desk = Desk(tmp_path, supervision=Supervision(validate=("true",)))
     desk.dot.write_text(desk.dot.read_text().replace('label="Ship?"', f'label="Ship?"{attributes}'))
-    gate = reading.read(desk.dot).node("g")
+    gate = parser.read_pipeline(desk.dot).node("g")
     assert gate is not None
 
-    assert bool(validation.means(gate, desk.place).argv) is automatic
+    assert bool(validation.validation_means(gate, desk.context).argv) is automatic
 
 
 def test_a_reviewer_that_is_the_worker_and_a_broken_file_are_refused(tmp_path: Path) -> None:
     desk = Desk(tmp_path, ', reviewer="default"')
-    with pytest.raises(UsageError, match="a would be reviewed by default, which does it"):
-        validation.refuse(reading.read(desk.dot), desk.place)
+    with pytest.raises(UsageError, match="a would be reviewed by default, its own worker"):
+        validation.refuse_invalid(parser.read_pipeline(desk.dot), desk.context)
     desk.dot.write_text(desk.dot.read_text().replace("finish [shape=Msquare]", ""))
     with pytest.raises(FlowError):
-        validation.refuse(reading.read(desk.dot), desk.place)
+        validation.refuse_invalid(parser.read_pipeline(desk.dot), desk.context)
 
 
 def test_the_first_verdict_counts_whoever_asks_later(desk: Desk) -> None:
     desk.judged(1, True)
-    node = reading.read(desk.dot).node("a")
+    node = parser.read_pipeline(desk.dot).node("a")
     assert node is not None
-    path = next((Path(desk.shift.results)).glob("verdict.a.1*"))
+    path = next((Path(desk.guardian.results)).glob("verdict.a.1*"))
     before = path.read_bytes()
 
-    found = validation.verdict(desk.shift, node, 1)
+    found = validation.verdict(desk.guardian, node, 1)
 
     assert found is not None and found["passed"] is True
     assert path.read_bytes() == before
 
 
 def test_a_persons_yes_and_no(desk: Desk) -> None:
-    node = reading.read(desk.dot).node("a")
+    node = parser.read_pipeline(desk.dot).node("a")
     assert node is not None
     for attempt, said in enumerate(("approve", "Yes", "reject: looks odd, no tests"), 1):
-        assert validation.verdict(desk.shift, node, attempt) is None
+        assert validation.verdict(desk.guardian, node, attempt) is None
         desk.store.answer(f"verdict.a.{attempt}", said, "Ada")
 
-    found = [validation.verdict(desk.shift, node, attempt) for attempt in (1, 2, 3)]
+    found = [validation.verdict(desk.guardian, node, attempt) for attempt in (1, 2, 3)]
 
     assert [(one or {}).get("passed") for one in found] == [True, True, False]
     assert (found[2] or {})["text"] == "looks odd, no tests"
-    assert json.loads(next(Path(desk.shift.results).glob("verdict.a.3*")).read_text())["by"] == "person"
+    assert json.loads(next(Path(desk.guardian.results).glob("verdict.a.3*")).read_text())["by"] == "person"
 
 
 @pytest.mark.parametrize("said", ["perhaps", "3", "approve it if the tests pass", "not yet", ""])
 def test_what_is_none_of_the_options_is_neither_a_yes_nor_a_no_and_is_asked_again(said: str, desk: Desk) -> None:
-    node = reading.read(desk.dot).node("a")
+    node = parser.read_pipeline(desk.dot).node("a")
     assert node is not None
-    validation.verdict(desk.shift, node, 1)
+    validation.verdict(desk.guardian, node, 1)
     desk.store.answer("verdict.a.1", said, "Ada")
 
-    assert [validation.verdict(desk.shift, node, 1) for _ in range(2)] == [None, None]
-    assert [one.reply for one in terminal.open_questions(desk.place)] == ["verdict.a.1"]
-    assert f"{said!r} is none of the options" in desk.said[-1]
+    assert [validation.verdict(desk.guardian, node, 1) for _ in range(2)] == [None, None]
+    assert [one.reply for one in terminal.open_questions(desk.context)] == ["verdict.a.1"]
+    assert f"{said!r} isn't one of the options" in desk.said[-1]
     desk.store.answer("verdict.a.1", "2", "Ada")
-    assert (validation.verdict(desk.shift, node, 1) or {})["passed"] is False
+    assert (validation.verdict(desk.guardian, node, 1) or {})["passed"] is False
 
 
 def test_a_question_that_was_asked_before_is_said_again_by_the_next_guardian_with_its_choices(desk: Desk) -> None:
-    node = reading.read(desk.dot).node("a")
+    node = parser.read_pipeline(desk.dot).node("a")
     assert node is not None
-    validation.verdict(desk.shift, node, 1)
+    validation.verdict(desk.guardian, node, 1)
     heard: list[str] = []
-    later = Shift(desk.place, {}, heard.append)
+    later = Guardian(desk.context, {}, heard.append)
 
     for _ in range(3):
         validation.verdict(later, node, 1)
@@ -356,7 +358,7 @@ def test_the_last_word_of_a_runner_that_comes_while_the_pipeline_ends_is_put_awa
             said = {"node_id": "a", "commit_hash": "", "summary": "done"}
             desk.store.write(Signal("NODE_COMPLETE", said, attempt=1))
 
-    code = guardian.run(desk.place, {}, say, check=0.1)
+    code = loop.run(desk.context, {}, say, check=0.1)
 
     assert (code, list(desk.store.waiting(target="guardian"))) == (0, [])
     assert "NODE_COMPLETE" in [signal.kind for signal in desk.store.history()]

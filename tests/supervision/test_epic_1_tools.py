@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from tests.support.supervision import PROGRAMS, needs_tmux
 
-from doflow.supervise.signals.store import Store, read
-from doflow.supervise.signals.types import Signal
+from doflow.supervise.signal_store import Signal, SignalStore, read_signal
+
+pytestmark = pytest.mark.smoke
 
 TOOLS = (
     *("spawn-runner", "wait-for-signal", "read-signal", "respond-to-runner", "escalate-to-terminal"),
@@ -113,21 +114,21 @@ def test_ac_5_every_tool_has_help_and_answers_with_one_json_object_also_on_error
 def test_ac_6_the_protocol_writes_reads_parses_and_moves_to_processed(site: Any) -> None:
     """R2.83: by the library as by the tools, and each reads what the other wrote."""
     here = site()
-    store = Store(str(here.root / ".claude" / "attractor" / "signals" / "p"), "p")
+    store = SignalStore(str(here.root / ".claude" / "attractor" / "signals" / "p"), "p")
     payload = {"node_id": "impl_auth", "violation_type": "direct_edit", "evidence": "Edit(a.py) ünd mehr"}
 
     written = store.write(Signal("VIOLATION", payload))
     name = Path(written.path).name
     assert re.fullmatch(r"\d{8}T\d{6}Z-runner-guardian-VIOLATION-[\w.-]+\.json", name), "R2.55"
     assert json.loads(Path(written.path).read_text())["payload"] == payload
-    assert read(written.path) == written, "what is read is what was written"
+    assert read_signal(written.path) == written, "what is read is what was written"
     by_tool = here.tool("read-signal", name, "--pipeline", "p")
     assert (by_tool["source"], by_tool["target"], by_tool["payload"]) == ("runner", "guardian", payload)
 
     taken = here.tool("wait-for-signal", "--source", "runner", "--pipeline", "p", "--timeout", "5")
     assert taken["payload"] == payload
     assert list(store.waiting()) == []
-    assert read(Path(store.folder) / "processed" / name).payload == payload
+    assert read_signal(Path(store.folder) / "processed" / name).payload == payload
     assert here.tool("read-signal", name, "--pipeline", "p")["payload"] == payload, "it is found there, too"
 
 
@@ -140,20 +141,20 @@ def test_a_dead_session_is_an_answer_and_a_missing_one_an_error(site: Any) -> No
 
     assert (gone["exit"], gone["alive"], gone["session"]) == (0, False, "orch-impl-auth")
     assert (lost["exit"], lost["status"]) == (1, "error")
-    assert "there is no session orch-impl-auth" in lost["message"]
+    assert "no session orch-impl-auth" in lost["message"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("signal-guardian", "NEEDS_COFFEE", "--node", "a"), "there is no signal 'NEEDS_COFFEE'"),
+        (("signal-guardian", "NEEDS_COFFEE", "--node", "a"), "unknown signal 'NEEDS_COFFEE'"),
         (("signal-guardian", "GUIDANCE", "--node", "a"), "GUIDANCE goes from guardian to runner"),
         (("signal-guardian", "NEEDS_INPUT", "--node", "a"), "NEEDS_INPUT needs --question"),
         (("signal-guardian", "NEEDS_REVIEW"), "NEEDS_REVIEW needs --node"),
         (("respond-to-runner", "NEEDS_REVIEW", "--node", "a"), "NEEDS_REVIEW goes from runner to guardian"),
         (("escalate-to-terminal",), "ESCALATION needs --issue"),
-        (("escalate-to-terminal", "GUIDANCE"), "GUIDANCE does not go to the terminal"),
-        (("read-signal", "nothing.json"), "there is no signal file nothing.json"),
+        (("escalate-to-terminal", "GUIDANCE"), "GUIDANCE is not a signal to the terminal"),
+        (("read-signal", "nothing.json"), "no signal file nothing.json"),
     ],
 )
 def test_wrong_words_are_refused_with_an_object_that_says_why(words: tuple[str, ...], message: str, site: Any) -> None:

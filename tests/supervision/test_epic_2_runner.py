@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.supervision import Site, eventually, left_over, needs_tmux
 
-from doflow.supervise.signals.store import Store
-from doflow.supervise.signals.types import Signal
+from doflow.supervise.signal_store import Signal, SignalStore
 
 pytestmark = needs_tmux
 
@@ -50,6 +50,7 @@ def session(here: Site) -> dict[str, Any]:
     return here.tool("check-orchestrator-alive", "--node", "impl_auth", "--pipeline", "p")
 
 
+@pytest.mark.smoke
 def test_ac_1_and_2_a_runner_watches_a_session_and_signals_needs_review_at_its_end(site: Any) -> None:
     """R2.84, R2.85: NEEDS_REVIEW with evidence and commit; then the guardian's word ends it, with NODE_COMPLETE."""
     here = site('echo "working"; sleep 1; echo hi > a.txt; git add a.txt; git commit -qm work; echo "all done"')
@@ -129,7 +130,7 @@ def test_a_person_who_attached_and_answered_is_not_answered_over(site: Any) -> N
     folder = os.path.dirname(asked["signal_file"])
     token = asked["id"].partition("-re-")[0]
     late = {"node_id": "impl_auth", "response_text": "late"}
-    sent = Store(folder, "p").write(Signal("INPUT_RESPONSE", late, reply=token, attempt=1))
+    sent = SignalStore(folder, "p").write(Signal("INPUT_RESPONSE", late, reply=token, attempt=1))
     assert eventually(lambda: not os.path.exists(sent.path)), "it is put away"
     time.sleep(1)
 
@@ -214,9 +215,9 @@ def test_one_node_has_one_runner(site: Any) -> None:
     third = here.doflow("runner", "run", "--node", "impl_auth", "--pipeline", "p")
 
     assert second["status"] == "error"
-    assert "a runner works on impl_auth already" in second["message"]
+    assert "a runner is working on impl_auth already" in second["message"]
     assert third.returncode == 1
-    assert "a runner works on impl_auth already" in third.stderr
+    assert "a runner is working on impl_auth already" in third.stderr
 
 
 def test_a_new_runner_finds_the_session_of_a_killed_one_and_says_nothing_twice(site: Any) -> None:
@@ -269,7 +270,7 @@ def test_a_runner_whose_project_is_removed_ends_its_session_and_goes(site: Any) 
 def test_feedback_reaches_a_living_orchestrator_in_its_own_session(site: Any) -> None:
     here = site(
         'echo "$$" >> "$calls"; echo one; echo "DOFLOW: done"; while read line; do echo "heard: $line" >> heard.txt; '
-        'case "$line" in *"end as before"*) echo "DOFLOW: done";; esac; done'
+        'case "$line" in *"finish as before"*) echo "DOFLOW: done";; esac; done'
     )
     begin(here)
     wait(here, "NEEDS_REVIEW")

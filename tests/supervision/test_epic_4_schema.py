@@ -9,6 +9,8 @@ import pytest
 from tests.support.dots import NODE
 from tests.support.project import Project
 
+pytestmark = pytest.mark.smoke
+
 HEAD = 'digraph auth {\n    graph [prd_ref="PRD-AUTH-001"];\n    start [shape=Mdiamond];\n    exit [shape=Msquare];\n'
 TAIL = "    start -> impl_auth -> exit;\n}\n"
 

@@ -12,7 +12,7 @@ from tests.support.supervision import FLOW_OF_SIGNALS, Site, eventually, gated, 
 
 models = pytest.importorskip("tests.support.model", reason="the scripted model is not here")
 clis = pytest.importorskip("tests.support.clis", reason="the vendors' CLIs are not here")
-pytestmark = [needs_tmux, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [needs_tmux, pytest.mark.timeout(240)]
 
 
 #: a turn that a CLI without hooks ends as it was told to
@@ -38,7 +38,7 @@ def test_another_cli_mends_in_its_own_session_what_was_found_wrong(name: str, si
     hello = str(here.root / "hello.txt")
 
     def scenario(heard: Any) -> Any:
-        text = "Hello, guardian.\n" if "attempt 3 begins now" in heard.prompt else "Hullo\n"
+        text = "Hello, guardian.\n" if "attempt 3 starts now" in heard.prompt else "Hullo\n"
         return (models.Write(hello, text), models.Say(DONE))[min(heard.done, 1)]
 
     with models.Model(scenario) as model:

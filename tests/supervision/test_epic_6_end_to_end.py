@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.supervision import FLOW_OF_SIGNALS, gated, needs_tmux, proven
 
-pytestmark = [needs_tmux, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.smoke, needs_tmux, pytest.mark.timeout(240)]
 
 
 def test_ac_1_to_7_with_a_shell_agent(site: Any) -> None:

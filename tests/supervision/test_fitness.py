@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 from tests.support.supervision import Site
 
+pytestmark = pytest.mark.smoke
+
 AGENTS = "  room: {use: command, argv: [sh], sandbox: bwrap}\n  tape: {use: replay}\nsupervision: {validate: [sh]}\n"
 #: what a node says, the words that refuse it, what to do instead, and whether it is wrong under `doit` too
 WRONG = [
-    ({"agent": "room"}, "`sandbox: bwrap` does not hold in a tmux pane", "an agent without `sandbox`", False),
-    ({"agent": "tape"}, "`use: replay` cannot work in a tmux pane", "(a pipeline: `doit NAME`)", False),
-    ({"agent": "rehearsal"}, "`use: rehearsal` cannot work in a tmux pane", "name another agent", False),
-    ({"agent": "nobody"}, "wants the agent 'nobody', which doflow.yaml does not have", "doflow config", True),
-    ({"judge": "nobody"}, "the judge of impl wants the agent 'nobody'", "doflow config", True),
+    ({"agent": "room"}, "`sandbox: bwrap` is not supported in a tmux pane", "an agent without `sandbox`", False),
+    ({"agent": "tape"}, "`use: replay` cannot run in a tmux pane", "(a pipeline: `doit NAME`)", False),
+    ({"agent": "rehearsal"}, "`use: rehearsal` cannot run in a tmux pane", "use another agent", False),
+    ({"agent": "nobody"}, "unknown agent 'nobody' (doflow.yaml has:", "doflow config", True),
+    ({"judge": "nobody"}, "the judge of impl: unknown agent 'nobody'", "doflow config", True),
     ({"judge": "room"}, "the judge of impl is the agent room, which has a sandbox", "without `sandbox`", True),
-    ({"reviewer": "nobody"}, "the reviewer of impl wants the agent 'nobody'", "doflow config", True),
-    ({"output_style": "baroque"}, "there is no output style 'baroque'", ".claude/output-styles/baroque.md", True),
+    ({"reviewer": "nobody"}, "the reviewer of impl: unknown agent 'nobody'", "doflow config", True),
+    ({"output_style": "baroque"}, "unknown output style 'baroque'", ".claude/output-styles/baroque.md", True),
 ]  # fmt: skip
 NAMES = [next(iter(said.items())) for said, *_ in WRONG]
 
@@ -66,7 +68,7 @@ def test_nodes_that_would_share_a_session_are_told_before_one_of_them_begins(sit
     done = here.doflow("guardian", "run", "p.dot", "--no-wait")
 
     assert done.returncode == 1
-    assert "impl__a and impl_a would work in one session, orch-impl-a" in done.stderr
+    assert "impl__a and impl_a would share the session orch-impl-a" in done.stderr
     assert here.diary("p") == []
 
 
@@ -75,11 +77,11 @@ def test_nodes_that_would_share_a_session_are_told_before_one_of_them_begins(sit
     [
         (
             "via: tmux, machine: context-first, agent: claude",
-            "step build has a `machine`, which nobody enforces in a pane",
+            "step build has a `machine`, which is not enforced in a pane",
         ),
-        ("via: tmux, agent: room", "agents.room: `sandbox: bwrap` does not hold in a tmux pane"),
-        ("via: tmux, agent: tape", "agents.tape: `use: replay` cannot work in a tmux pane"),
-        ("judge: default", "step build has a `judge`, which reads a pane, and works headless"),
+        ("via: tmux, agent: room", "agents.room: `sandbox: bwrap` is not supported in a tmux pane"),
+        ("via: tmux, agent: tape", "agents.tape: `use: replay` cannot run in a tmux pane"),
+        ("judge: default", "step build has a `judge`, which needs `via: tmux`"),
     ],
 )
 def test_validate_finds_a_step_in_a_pane_that_no_run_would_begin(keys: str, words: str, site: Any) -> None:
@@ -112,11 +114,11 @@ def test_a_solution_design_or_a_folder_that_is_not_there_is_warned_of_and_an_err
 
     lax, strict = here.doflow("validate", "p.dot"), here.doflow("validate", "p.dot", "--strict")
 
-    words = "p.dot:3: {}: impl names the solution design docs/design.md, which is not there"
+    words = "p.dot:3: {}: impl refers to the solution design docs/design.md, which does not exist"
     assert (lax.returncode, words.format("warning") in lax.stdout) == (0, True), lax.stdout
     assert (strict.returncode, words.format("error") in strict.stdout) == (1, True), strict.stdout
     assert "--set solution_design=" in strict.stdout
-    assert "impl names the folder app, which is not there" in strict.stdout
+    assert "impl refers to the folder app, which does not exist" in strict.stdout
     here.write("docs/design.md", "# Design\n")
     here.write("app/x.py", "")
     assert here.doflow("validate", "p.dot", "--strict").returncode == 0

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from tests.support.supervision import Site, eventually, left_over, needs_tmux
 
-from doflow.flow.dot import locked_file as hold
-from doflow.supervise.panes.tmux import session_of
+from doflow.flow.dot import transitions
+from doflow.supervise.panes.tmux import session_name
 
-pytestmark = [needs_tmux, pytest.mark.slow]
+pytestmark = needs_tmux
 
 #: it stops where the test wants to look, and goes on when it is told
 AGENT = """\
@@ -23,7 +23,7 @@ echo "$DOFLOW_NODE $DOFLOW_ATTEMPT" >> "$calls"
 while [ ! -e "go-$DOFLOW_NODE" ]; do sleep 0.05; done
 if [ -e ask ] && [ ! -e answered ]; then echo "DOFLOW: ask Which?"; read c || exit 1; echo "$c" > answered; fi
 echo hi >> "$DOFLOW_NODE.txt"; echo "DOFLOW: done"
-while read line; do case "$line" in *"end as before"*)
+while read line; do case "$line" in *"finish as before"*)
   echo "$DOFLOW_NODE $DOFLOW_ATTEMPT again" >> "$calls"; echo hi >> "$DOFLOW_NODE.txt"; echo "DOFLOW: done";;
 esac; done
 """
@@ -83,7 +83,7 @@ class Scene:
         (socket,) = self.here.servers()
         asked: tuple[str, ...] = ("display-message", "-p", "#{pid}")
         if layer == "orchestrator":  # of this node: the session of one that has just passed may still be on its way out
-            asked = ("list-panes", "-s", "-t", "=" + session_of(self.node), "-F", "#{pane_pid}")
+            asked = ("list-panes", "-s", "-t", "=" + session_name(self.node), "-F", "#{pane_pid}")
         return [int(pid) for pid in self.here.tmux(socket, *asked).split()]
 
     def victim(self, layer: str) -> int:
@@ -174,7 +174,7 @@ def test_a_layer_that_is_killed_before_anything_has_moved_leaves_all_to_do(layer
     """The other three layers do not exist yet."""
     here = site(AGENT)
     dot = here.pipeline("p", here.node("impl", validate=VALIDATE))
-    with hold.hold(dot):  # nobody can move a node now
+    with transitions.lock_file(dot):  # nobody can move a node now
         scene = Scene(here, "pending")
         assert eventually(lambda: scene.victims("guardian")[0] > 0 and here.diary("p"))
         scene.shoot(layer)

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from tests.support.supervision import eventually, needs_tmux
 
-from doflow.supervise.signals.store import Store
-from doflow.supervise.signals.types import Signal
+from doflow.supervise.signal_store import Signal, SignalStore
 
-pytestmark = [needs_tmux, pytest.mark.slow]
+pytestmark = needs_tmux
 
 
 def test_a_node_that_was_sent_back_is_not_validated_by_the_late_word_of_its_first_attempt(site: Any) -> None:
@@ -66,7 +65,7 @@ def test_a_runner_that_was_killed_while_it_asked_is_followed_by_one_that_knows_t
         assert asked["status"] == "ok", "the next one asks"
     said = {"node_id": "impl", "response_text": "blue"}
     folder = os.path.dirname(asked["signal_file"])
-    Store(folder, "p").write(Signal("INPUT_RESPONSE", said, reply=asked["id"].partition("-re-")[0], attempt=1))
+    SignalStore(folder, "p").write(Signal("INPUT_RESPONSE", said, reply=asked["id"].partition("-re-")[0], attempt=1))
     if sent:
         here.tool("spawn-runner", "--node", "impl", "--pipeline", "p.dot")
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from tests.support.supervision import Site, eventually, left_over, needs_tmux
 
-from doflow.supervise.panes import socket as sockets
+from doflow.supervise.panes import tmux
 
 #: wrong at first, right after a feedback of several lines, which is pasted
 AGENT = (
     'echo "$DOFLOW_ATTEMPT" >> "$calls"; echo one >> out.txt; echo "DOFLOW: done"; '
-    'while read line; do case "$line" in *end\\ as\\ before*) echo two >> out.txt; echo "DOFLOW: done";; esac; done'
+    'while read line; do case "$line" in *finish\\ as\\ before*) echo two >> out.txt; echo "DOFLOW: done";; esac; done'
 )
 
 
@@ -30,6 +30,7 @@ def made(site: Any, tmp_path: Path) -> tuple[Site, Path]:
     return here, temporary
 
 
+@pytest.mark.smoke
 @needs_tmux
 def test_nothing_stays_in_the_temporary_folder_nor_a_socket_after_a_pipeline(site: Any, tmp_path: Path) -> None:
     here, temporary = made(site, tmp_path)
@@ -45,7 +46,6 @@ def test_nothing_stays_in_the_temporary_folder_nor_a_socket_after_a_pipeline(sit
 
 
 @needs_tmux
-@pytest.mark.slow
 def test_the_socket_of_a_killed_server_goes_with_the_pipeline(site: Any, tmp_path: Path) -> None:
     here, temporary = made(site, tmp_path)
     guardian = here.launch("run", "p.dot", "--check", "0.3")
@@ -59,7 +59,6 @@ def test_the_socket_of_a_killed_server_goes_with_the_pipeline(site: Any, tmp_pat
 
 
 @needs_tmux
-@pytest.mark.slow
 def test_a_step_in_a_pane_leaves_no_socket_either(site: Any) -> None:
     here = site("echo hi > specs/001-x/notes.md")
     here.write("flows/w.yaml", "flow: w\nsteps:\n  build: {prompt: Build., makes: notes.md, via: tmux}\n")
@@ -71,29 +70,31 @@ def test_a_step_in_a_pane_leaves_no_socket_either(site: Any) -> None:
     assert here.servers() == []
 
 
+@pytest.mark.smoke
 def test_a_socket_that_somebody_listens_at_or_begins_to_is_left_alone(tmp_path: Path) -> None:
     path = str(tmp_path / "doflow-x")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
-        assert sockets.clear(path), "bound, and nobody listens: as a dead server leaves it"
+        assert tmux.remove_dead_socket(path), "bound, and nobody listens: as a dead server leaves it"
         assert not os.path.exists(path)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen()
-        assert not sockets.clear(path), "somebody listens"
+        assert not tmux.remove_dead_socket(path), "somebody listens"
     held = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print('held', flush=True); time.sleep(60)"
     with subprocess.Popen(("python3", "-c", held, f"{path}.lock"), stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
-        assert not sockets.clear(path), "somebody is starting a server, and holds tmux's own lock"
+        assert not tmux.remove_dead_socket(path), "somebody is starting a server, and holds tmux's own lock"
         other.kill()
-    assert sockets.clear(path)
+    assert tmux.remove_dead_socket(path)
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.smoke
 def test_the_socket_lies_where_tmux_puts_it(tmp_path: Path) -> None:
     user = f"tmux-{os.getuid()}"
-    assert sockets.path("doflow-x", {"TMUX_TMPDIR": str(tmp_path)}) == str(tmp_path / user / "doflow-x")
+    assert tmux.socket_path("doflow-x", {"TMUX_TMPDIR": str(tmp_path)}) == str(tmp_path / user / "doflow-x")
     assert (
-        sockets.path("doflow-x", {"TMUX_TMPDIR": str(tmp_path / "gone")})
+        tmux.socket_path("doflow-x", {"TMUX_TMPDIR": str(tmp_path / "gone")})
         == f"{os.path.realpath('/tmp')}/{user}/doflow-x"
     )

@@ -9,8 +9,10 @@ import pytest
 from tests.support.supervision import Site
 
 from doflow.flow.model import Settings
-from doflow.supervise import workspace as places
+from doflow.supervise import pipeline_context
 from doflow.supervise.guardian import terminal
+
+pytestmark = pytest.mark.smoke
 
 
 def gates(site: Any) -> Site:
@@ -26,7 +28,7 @@ def test_an_answer_that_is_none_of_the_options_is_refused_with_the_options(site:
     done = here.doflow("signal", "answer", "verdict.review.1", "perhaps")
 
     assert done.returncode == 1
-    assert "'perhaps' is none of the options: 1. approve, 2. reject" in done.stderr
+    assert "'perhaps' isn't one of the options: 1. approve, 2. reject" in done.stderr
     assert here.doflow("guardian", "run", "p.dot", "--no-wait").returncode == 2
     assert here.statuses("p")["review"] == "active"
     assert here.doflow("signal", "answer", "verdict.review.1", "reject: not before Monday").returncode == 0
@@ -34,7 +36,7 @@ def test_an_answer_that_is_none_of_the_options_is_refused_with_the_options(site:
     assert "review: failed (not before Monday)" in said
     assert "    1. retry\n    2. stop\n" in said
     maybe = here.doflow("signal", "answer", "failed.review.1", "retrying is pointless")
-    assert "is none of the options: 1. retry, 2. stop" in maybe.stderr
+    assert "isn't one of the options: 1. retry, 2. stop" in maybe.stderr
     assert here.doflow("guardian", "run", "p.dot", "--no-wait").returncode == 2, "nobody has said stop"
     assert here.doflow("signal", "answer", "failed.review.1", "stop").returncode == 0
     assert here.doflow("guardian", "run", "p.dot", "--no-wait").returncode == 1
@@ -61,19 +63,19 @@ def test_what_is_open_is_said_every_time_with_its_choices_and_the_commands_to_ty
 def test_what_is_typed_into_launch_and_is_no_option_is_asked_for_again(site: Any) -> None:
     here = gates(site)
     here.doflow("guardian", "run", "p.dot", "--no-wait")
-    place = places.find(str(here.root), Settings(), here.env, "p")
+    place = pipeline_context.find_context(str(here.root), Settings(), here.env, "p")
     (asked,) = terminal.open_questions(place)
     heard: list[str] = []
     reading, writing = os.pipe()
     with open(reading) as stdin, open(writing, "w") as keys:
-        layer = terminal.Terminal([terminal.Ward(place)], here.env, heard.append, stdin)
-        layer.asking.append((layer.wards[0], asked))
+        layer = terminal.Terminal([terminal.WatchedPipeline(place)], here.env, heard.append, stdin)
+        layer.asking.append((layer.pipelines[0], asked))
         for typed, kept in (("perhaps", None), ("2", "reject")):
             print(typed, file=keys, flush=True)
             layer.listen(5.0)
-            assert place.store.answered("verdict.review.1") == kept, heard
+            assert place.store.find_answer("verdict.review.1") == kept, heard
 
-    assert "'perhaps' is none of the options: 1. approve, 2. reject" in heard[0]
+    assert "'perhaps' isn't one of the options: 1. approve, 2. reject" in heard[0]
 
 
 def without(here: Site, what: str) -> dict[str, str]:

@@ -16,22 +16,24 @@ import pytest
 from tests.support.supervision import eventually
 
 from doflow.flow.model import Profile
-from doflow.supervise.panes import agent_pane as seat, programs, tmux
-from doflow.supervise.panes.programs import Wish
-from doflow.supervise.runner import replies as relay
+from doflow.supervise.panes import agent_pane, programs, tmux
+from doflow.supervise.panes.programs import PaneRequest
+from doflow.supervise.runner import replies
 from doflow.util.errors import FlowError, UsageError
+
+pytestmark = pytest.mark.smoke
 
 ENVIRON = {"PATH": "/usr/bin:/bin", "HOME": "/home/ada", "ANTHROPIC_API_KEY": "k", "SECRET": "s", "CLAUDECODE": "1"}
 
 
-def wish(tmp_path: Path, **more: Any) -> Wish:
+def wish(tmp_path: Path, **more: Any) -> PaneRequest:
     usual = {"profile": Profile("mine", "claude", "opus"), "prompt": "Do it.", "folder": str(tmp_path / "seat")}
-    return Wish(**{**usual, "root": str(tmp_path), "cwd": str(tmp_path), **more})
+    return PaneRequest(**{**usual, "root": str(tmp_path), "cwd": str(tmp_path), **more})
 
 
 def test_claude_code_starts_with_hooks_style_and_prompt(tmp_path: Path) -> None:
     """R2.39."""
-    start = programs.start(wish(tmp_path, style="orchestrator", variables={"DOFLOW_NODE": "a"}), ENVIRON)
+    start = programs.build_program(wish(tmp_path, style="orchestrator", variables={"DOFLOW_NODE": "a"}), ENVIRON)
 
     argv = start.command.argv
     assert argv[0] == "claude"
@@ -47,7 +49,7 @@ def test_claude_code_starts_with_hooks_style_and_prompt(tmp_path: Path) -> None:
 
 
 def test_a_style_as_text_goes_into_the_system_prompt_and_a_session_is_resumed(tmp_path: Path) -> None:
-    start = programs.start(
+    start = programs.build_program(
         wish(tmp_path, style="x", style_text="Be brief.", resume="abc", words=("--tools", "Read")), {}
     )
 
@@ -60,7 +62,7 @@ def test_a_style_as_text_goes_into_the_system_prompt_and_a_session_is_resumed(tm
 
 
 def test_a_prompt_that_is_too_long_for_an_argument_is_read_from_its_file(tmp_path: Path) -> None:
-    start = programs.start(wish(tmp_path, prompt="x" * 150_000), ENVIRON)
+    start = programs.build_program(wish(tmp_path, prompt="x" * 150_000), ENVIRON)
 
     assert start.command.argv[-1] == f"Read the file {tmp_path}/seat/prompt.md and do what it says."
     assert len(dict(start.files)["prompt.md"]) == 150_000
@@ -69,7 +71,7 @@ def test_a_prompt_that_is_too_long_for_an_argument_is_read_from_its_file(tmp_pat
 def test_a_program_of_ones_own_finds_its_prompt_in_a_file(tmp_path: Path) -> None:
     profile = Profile("mine", "command", argv=("sh", "x.sh"), args=("-v",))
 
-    start = programs.start(wish(tmp_path, profile=profile, style_text="Be brief."), ENVIRON)
+    start = programs.build_program(wish(tmp_path, profile=profile, style_text="Be brief."), ENVIRON)
 
     assert start.command.argv == ("sh", "x.sh", "-v")
     assert dict(start.files)["prompt.md"] == "Be brief.\n\nDo it."
@@ -90,7 +92,9 @@ def test_a_program_of_ones_own_finds_its_prompt_in_a_file(tmp_path: Path) -> Non
 def test_codex_and_gemini_start_with_what_they_may_do_and_their_prompt_last(
     use: str, may: str, words: tuple[str, str], tmp_path: Path
 ) -> None:
-    start = programs.start(wish(tmp_path, profile=Profile("x", use, "m"), may=may, style_text="Be brief."), ENVIRON)
+    start = programs.build_program(
+        wish(tmp_path, profile=Profile("x", use, "m"), may=may, style_text="Be brief."), ENVIRON
+    )
 
     argv = start.command.argv
     assert argv[0] == use
@@ -104,30 +108,30 @@ def test_codex_and_gemini_start_with_what_they_may_do_and_their_prompt_last(
 def test_opencode_starts_with_its_prompt_and_is_denied_what_it_may_not_do(
     may: str, allowed: list[str], tmp_path: Path
 ) -> None:
-    start = programs.start(wish(tmp_path, profile=Profile("x", "opencode", "a/m"), may=may), ENVIRON)
+    start = programs.build_program(wish(tmp_path, profile=Profile("x", "opencode", "a/m"), may=may), ENVIRON)
 
     assert start.command.argv == ("opencode", "--model", "a/m", "--prompt", "Do it.")
     permission = json.loads(start.command.env["OPENCODE_PERMISSION"])
     assert [tool for tool, said in permission.items() if said == "allow"] == allowed
-    assert set(permission.values()) <= {"allow", "deny"}, "nothing waits for a dialog that nobody reads"
+    assert set(permission.values()) <= {"allow", "deny"}, "no open questions or signals for a dialog that nobody reads"
     assert not start.tells
 
 
 def test_what_cannot_work_in_a_pane_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="`use: rehearsal` cannot work in a tmux pane"):
-        programs.start(wish(tmp_path, profile=Profile("dry", "rehearsal")), {})
-    with pytest.raises(UsageError, match="`sandbox: bwrap` does not hold in a tmux pane"):
-        programs.start(wish(tmp_path, profile=Profile("safe", "claude", sandbox="bwrap")), {})
+    with pytest.raises(UsageError, match="`use: rehearsal` cannot run in a tmux pane"):
+        programs.build_program(wish(tmp_path, profile=Profile("dry", "rehearsal")), {})
+    with pytest.raises(UsageError, match="`sandbox: bwrap` is not supported in a tmux pane"):
+        programs.build_program(wish(tmp_path, profile=Profile("safe", "claude", sandbox="bwrap")), {})
     with pytest.raises(FlowError, match="needs an `argv`"):
-        programs.start(wish(tmp_path, profile=Profile("mine", "command")), {})
-    with pytest.raises(UsageError, match="doflow itself sets --permission-mode"):
-        programs.start(wish(tmp_path, profile=Profile("c", "claude", args=("--permission-mode=plan",))), {})
+        programs.build_program(wish(tmp_path, profile=Profile("mine", "command")), {})
+    with pytest.raises(UsageError, match="doflow sets --permission-mode"):
+        programs.build_program(wish(tmp_path, profile=Profile("c", "claude", args=("--permission-mode=plan",))), {})
 
 
 def test_the_hook_leaves_what_it_was_told_as_a_whole_file(tmp_path: Path) -> None:
     folder = tmp_path / "a seat"
     (folder / "events").mkdir(parents=True)
-    start = programs.start(wish(tmp_path, folder=str(folder)), ENVIRON)
+    start = programs.build_program(wish(tmp_path, folder=str(folder)), ENVIRON)
     for name, text in start.files:
         (folder / name).write_text(text)
     hooks = json.loads((folder / "settings.json").read_text())["hooks"]
@@ -136,7 +140,7 @@ def test_the_hook_leaves_what_it_was_told_as_a_whole_file(tmp_path: Path) -> Non
 
     subprocess.run(("sh", "-c", command), input=json.dumps(record), text=True, check=True)
 
-    ((name, found),) = seat.Seat(tmux.Tmux("none"), "s", str(folder)).events("Stop")
+    ((name, found),) = agent_pane.AgentPane(tmux.Tmux("none"), "s", str(folder)).events("Stop")
     assert name.startswith("Stop-")
     assert found == record
     assert not list(folder.glob(".hook*"))
@@ -144,12 +148,12 @@ def test_the_hook_leaves_what_it_was_told_as_a_whole_file(tmp_path: Path) -> Non
 
 def test_session_and_socket_names() -> None:
     """R2.80: impl_auth works in orch-impl-auth; a server per project and pipeline."""
-    assert tmux.session_of("impl_auth") == "orch-impl-auth"
-    assert tmux.session_of("a.b:c d") == "orch-a-b-c-d"
-    assert tmux.session_of("--") == "orch-node"
-    names = {tmux.socket_of(root, name, {}) for root in ("/a", "/b") for name in ("", "p", "q")}
+    assert tmux.session_name("impl_auth") == "orch-impl-auth"
+    assert tmux.session_name("a.b:c d") == "orch-a-b-c-d"
+    assert tmux.session_name("--") == "orch-node"
+    names = {tmux.socket_name(root, name, {}) for root in ("/a", "/b") for name in ("", "p", "q")}
     assert len(names) == 6
-    assert tmux.socket_of("/a", "p", {"DOFLOW_TMUX": "mine"}) == "mine"
+    assert tmux.socket_name("/a", "p", {"DOFLOW_TMUX": "mine"}) == "mine"
 
 
 def launch(folder: Path, script: str, leash: str = "") -> subprocess.Popen[bytes]:
@@ -193,8 +197,8 @@ def test_a_closed_pane_ends_the_whole_tree_and_is_no_exit_code(number: int, tmp_
     launcher.wait(timeout=60)
 
     assert read(tmp_path / "s", "exit.json")["signal"] == number
-    found = seat.Seat(tmux.Tmux("none"), "s", str(tmp_path / "s"))
-    assert (found.state(), found.exit_code()) == (seat.ENDED, None)
+    found = agent_pane.AgentPane(tmux.Tmux("none"), "s", str(tmp_path / "s"))
+    assert (found.state(), found.exit_code()) == (agent_pane.ENDED, None)
     assert not _lives(int((tmp_path / "s" / "pid").read_text()))
 
 
@@ -235,7 +239,7 @@ def test_a_launcher_without_its_orders_says_so_and_is_known_to_have_ended(tmp_pa
     done = subprocess.run((sys.executable, "-I", "-m", "doflow.supervise.panes.launcher", str(folder)), check=False)
 
     assert done.returncode == 125
-    assert seat.Seat(tmux.Tmux("none"), "s", str(folder)).state() == seat.ENDED
+    assert agent_pane.AgentPane(tmux.Tmux("none"), "s", str(folder)).state() == agent_pane.ENDED
 
 
 def _lives(pid: int) -> bool:
@@ -285,10 +289,10 @@ def test_an_answer_is_typed_as_the_screen_wants_it(
     screens: tuple[str, ...], answer: str, typed: list[str], done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R2.37; what fits no option of a menu is not typed: Enter would take the first one."""
-    monkeypatch.setattr(relay, "REDRAW", 60.0 if "gone" in screens else 0.3)
+    monkeypatch.setattr(replies, "REDRAW", 60.0 if "gone" in screens else 0.3)
     pane = Pane(*screens)
 
-    assert relay.type_answer(pane, answer) is done  # type: ignore[arg-type]
+    assert replies.type_answer(pane, answer) is done  # type: ignore[arg-type]
     assert pane.typed == typed
 
 
@@ -300,8 +304,8 @@ def test_tokens_are_counted_from_the_transcript_each_message_once(tmp_path: Path
     transcript.write_text("\n".join([*map(json.dumps, lines), "{torn"]))
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "Stop-1-1.json").write_text(json.dumps({"transcript_path": str(transcript)}))
-    found = seat.Seat(tmux.Tmux("none"), "s", str(tmp_path))
+    found = agent_pane.AgentPane(tmux.Tmux("none"), "s", str(tmp_path))
 
-    assert seat.usage(found) == {"tokens_in": 200, "tokens_out": 10, "context": 100}
+    assert agent_pane.token_usage(found) == {"tokens_in": 200, "tokens_out": 10, "context": 100}
     (tmp_path / "events" / "Stop-1-1.json").unlink()
-    assert seat.usage(found) == {}
+    assert agent_pane.token_usage(found) == {}

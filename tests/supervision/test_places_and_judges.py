@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from doflow.flow.model import Profile, Settings
-from doflow.flow.model_oversight import Supervision
-from doflow.supervise import judge as judging, workspace as places
-from doflow.supervise.workspace import Place
+from doflow.flow.model import Profile, Settings, Supervision
+from doflow.supervise import judge, pipeline_context
+from doflow.supervise.pipeline_context import PipelineContext
+from doflow.util import locks
 from doflow.util.errors import LockHeld, UsageError
+
+pytestmark = pytest.mark.smoke
 
 
 def settings(judge: str = "true") -> Settings:
@@ -23,9 +25,11 @@ def settings(judge: str = "true") -> Settings:
 
 def found(
     tmp_path: Path, said: str = "p.dot", chosen: Settings | None = None, environ: dict[str, str] | None = None
-) -> Place:
+) -> PipelineContext:
     (tmp_path / "p.dot").write_text("digraph p { }")
-    return places.find(str(tmp_path), chosen or settings(), environ or {}, str(tmp_path / said) if said else "")
+    return pipeline_context.find_context(
+        str(tmp_path), chosen or settings(), environ or {}, str(tmp_path / said) if said else ""
+    )
 
 
 def test_a_pipeline_has_a_folder_of_signals_of_its_own(tmp_path: Path) -> None:
@@ -40,7 +44,7 @@ def test_a_pipeline_has_a_folder_of_signals_of_its_own(tmp_path: Path) -> None:
 def test_the_folder_of_signals_can_be_said_otherwise(tmp_path: Path) -> None:
     by_environment = found(tmp_path, environ={"DOFLOW_SIGNALS": str(tmp_path / "x")})
     by_settings = found(tmp_path, chosen=Settings(supervision=Supervision(signals="y")))
-    by_flag = places.find(
+    by_flag = pipeline_context.find_context(
         str(tmp_path), settings(), {"DOFLOW_SIGNALS": "/no"}, str(tmp_path / "p.dot"), str(tmp_path / "z")
     )
 
@@ -49,35 +53,35 @@ def test_the_folder_of_signals_can_be_said_otherwise(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_is_found_again_by_its_name_and_a_taken_name_is_refused(tmp_path: Path) -> None:
-    places.begin(found(tmp_path))
-    assert places.find(str(tmp_path), settings(), {}, "p").dot == str(tmp_path / "p.dot")
-    assert places.find(str(tmp_path), settings(), {}, "q").dot == ""
+    pipeline_context.register(found(tmp_path))
+    assert pipeline_context.find_context(str(tmp_path), settings(), {}, "p").dot == str(tmp_path / "p.dot")
+    assert pipeline_context.find_context(str(tmp_path), settings(), {}, "q").dot == ""
     other = tmp_path / "other"
     other.mkdir()
     (other / "p.dot").write_text("digraph p { }")
 
-    with pytest.raises(UsageError, match="the name p is taken by"):
-        places.begin(places.find(str(tmp_path), settings(), {}, str(other / "p.dot")))
+    with pytest.raises(UsageError, match="the name p is already used by"):
+        pipeline_context.register(pipeline_context.find_context(str(tmp_path), settings(), {}, str(other / "p.dot")))
 
 
 def test_one_holder_at_a_time_and_the_dead_hold_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "x.lock")
-    assert places.holder(path) == 0
+    assert locks.holder_pid(path) == 0
 
-    with places.held(path, "somebody works"):
-        assert places.holder(path) == os.getpid()
+    with pipeline_context.held(path, "somebody works"):
+        assert locks.holder_pid(path) == os.getpid()
         with (
             pytest.raises(LockHeld, match=rf"somebody works already \(pid {os.getpid()}\)"),
-            places.held(path, "somebody works"),
+            pipeline_context.held(path, "somebody works"),
         ):
             pass
-    assert places.holder(path) == 0
+    assert locks.holder_pid(path) == 0
     script = (
-        f"import os\nfrom doflow.supervise import workspace as place\n"
+        f"import os\nfrom doflow.supervise import pipeline_context as place\n"
         f"with place.held({path!r}, 'x'):\n  os.kill(os.getpid(), 9)"
     )
     assert subprocess.run((sys.executable, "-c", script), check=False).returncode == -9
-    assert places.holder(path) == 0
+    assert locks.holder_pid(path) == 0
 
 
 def test_a_diary_line_for_everything_that_happens(tmp_path: Path) -> None:
@@ -92,9 +96,9 @@ def test_a_diary_line_for_everything_that_happens(tmp_path: Path) -> None:
 
 
 def test_an_unknown_profile_is_said_with_those_that_are_known() -> None:
-    with pytest.raises(UsageError, match=r"the judge of a wants the agent 'nobody'.*it has: default, wise"):
-        places.profile(settings(), "nobody", "the judge of a")
-    assert places.profile(settings(), "rehearsal", "x") == Profile("rehearsal", "rehearsal")
+    with pytest.raises(UsageError, match=r"the judge of a: unknown agent 'nobody'.*has: default, wise"):
+        pipeline_context.find_profile(settings(), "nobody", "the judge of a")
+    assert pipeline_context.find_profile(settings(), "rehearsal", "x") == Profile("rehearsal", "rehearsal")
 
 
 WORDS = {"ANSWER": "the answer", "ESCALATE": "why"}
@@ -118,7 +122,7 @@ def test_a_judge_counts_only_in_the_words_that_were_asked_for(
 ) -> None:
     place = found(tmp_path, chosen=settings(f"cat > /dev/null; {says}"))
 
-    assert judging.decide(place, "wise", "a", "q1", "Which?", WORDS) == decision
+    assert judge.decide(place, "wise", "a", "q1", "Which?", WORDS) == decision
 
 
 def test_a_judge_is_asked_once_and_told_that_it_may_not_write(tmp_path: Path) -> None:
@@ -126,22 +130,22 @@ def test_a_judge_is_asked_once_and_told_that_it_may_not_write(tmp_path: Path) ->
     place = found(tmp_path, chosen=settings(f"cat >> {log}; echo 'DECISION: ANSWER yes'"))
 
     for _ in range(2):
-        assert judging.decide(place, "wise", "a", "q1", "Which?", WORDS) == ("ANSWER", "yes")
+        assert judge.decide(place, "wise", "a", "q1", "Which?", WORDS) == ("ANSWER", "yes")
 
     text = log.read_text()
     assert text.count("Which?") == 1, "the answer is kept"
     assert "change no file and start nothing" in text
     assert "DECISION: CANNOT-TELL" in text
-    judging.decide(place, "wise", "a", "q2", "Which?", WORDS)
+    judge.decide(place, "wise", "a", "q2", "Which?", WORDS)
     assert log.read_text().count("Which?") == 2, "another question is another question"
 
 
 def test_only_claude_code_is_given_mcp_servers_and_only_if_there_are_any(tmp_path: Path) -> None:
     """R2.4."""
     plain = Profile("j", "claude")
-    assert judging.looking(plain, str(tmp_path)) == plain
+    assert judge.with_mcp_servers(plain, str(tmp_path)) == plain
     (tmp_path / ".mcp.json").write_text('{"mcpServers": {}}')
-    assert judging.looking(plain, str(tmp_path)) == plain
+    assert judge.with_mcp_servers(plain, str(tmp_path)) == plain
     (tmp_path / ".mcp.json").write_text('{"mcpServers": {"beads": {}}}')
-    assert judging.looking(Profile("j", "codex"), str(tmp_path)).args == ()
-    assert "mcp__beads" in judging.looking(plain, str(tmp_path)).args
+    assert judge.with_mcp_servers(Profile("j", "codex"), str(tmp_path)).args == ()
+    assert "mcp__beads" in judge.with_mcp_servers(plain, str(tmp_path)).args

@@ -6,6 +6,8 @@ import pytest
 
 from doflow.supervise.panes import screen
 
+pytestmark = pytest.mark.smoke
+
 RULE = "─" * 120
 ASKING = f"""\
 ❯ Do this.
@@ -61,7 +63,7 @@ IDLE = f"""\
 
 
 def test_a_question_dialog_is_read_with_its_options() -> None:
-    sight = screen.look(ASKING)
+    sight = screen.read_screen(ASKING)
 
     assert sight.question == "☐ DB / Which database shall I use?"
     assert sight.options == ("Postgres", "SQLite", "Type something.", "Chat about this")
@@ -69,21 +71,21 @@ def test_a_question_dialog_is_read_with_its_options() -> None:
 
 
 def test_a_permission_prompt_is_read_with_what_it_is_about() -> None:
-    sight = screen.look(PERMISSION)
+    sight = screen.read_screen(PERMISSION)
 
     assert sight.question == "Create file / ../out.txt / 1 x / Do you want to create out.txt?"
     assert (sight.options[0], sight.options[2]) == ("Yes", "No")
 
 
 def test_a_framed_dialog_is_read_too() -> None:
-    sight = screen.look(BOXED)
+    sight = screen.read_screen(BOXED)
 
     assert sight.question == "Bash command / rm -rf build / Do you want to proceed?"
     assert sight.options == ("Yes", "No, and tell Claude what to do")
 
 
 def test_a_numbered_prompt_and_an_empty_input_line_ask_nothing() -> None:
-    assert screen.look(IDLE).question == ""
+    assert screen.read_screen(IDLE).question == ""
 
 
 @pytest.mark.parametrize(
@@ -95,46 +97,48 @@ def test_a_numbered_prompt_and_an_empty_input_line_ask_nothing() -> None:
     ],
 )
 def test_a_plain_question_counts_if_the_program_waits(text: str, question: str, options: tuple[str, ...]) -> None:
-    sight = screen.look(text)
+    sight = screen.read_screen(text)
 
     assert (sight.question, sight.options, sight.waits) == (question, options, True)
 
 
 def test_a_program_can_ask_and_end_in_so_many_words() -> None:
-    asked = screen.look("working\nDOFLOW: ask Which colour? | red | blue\n")
-    went_on = screen.look("DOFLOW: ask Which colour? | red | blue\nblue\nworking\n")
+    asked = screen.read_screen("working\nDOFLOW: ask Which colour? | red | blue\n")
+    went_on = screen.read_screen("DOFLOW: ask Which colour? | red | blue\nblue\nworking\n")
 
     assert (asked.question, asked.options, asked.waits) == ("Which colour?", ("red", "blue"), False)
     assert went_on.question == ""
-    assert screen.look("all right\nDOFLOW: done\n").done
-    assert not screen.look("end with the line DOFLOW: done, please\n").done
+    assert screen.read_screen("all right\nDOFLOW: done\n").done
+    assert not screen.read_screen("end with the line DOFLOW: done, please\n").done
 
 
 def test_errors_are_seen_and_counted() -> None:
-    once = screen.look("Traceback (most recent call last)\n  File x\nValueError: no such door\n")
-    often = screen.look("ValueError: no such door\ntrying again\n" * 3)
+    once = screen.read_screen("Traceback (most recent call last)\n  File x\nValueError: no such door\n")
+    often = screen.read_screen("ValueError: no such door\ntrying again\n" * 3)
 
     assert (once.error, once.repeated) == ("ValueError: no such door", False)
     assert (often.error, often.repeated) == ("ValueError: no such door", True)
-    assert screen.look("  ⎿  API Error: 529 overloaded\n").error == "API Error: 529 overloaded"
-    assert screen.look("no error at all\n").error == ""
+    assert screen.read_screen("  ⎿  API Error: 529 overloaded\n").error == "API Error: 529 overloaded"
+    assert screen.read_screen("no error at all\n").error == ""
 
 
 def test_a_direct_edit_is_seen() -> None:
-    assert screen.look("● Write(src/auth.py)\n  ⎿  Wrote 3 lines\n").edit == "Write(src/auth.py)"
-    assert screen.look("⏺ Update(src/auth.py)\n").edit == "Update(src/auth.py)"
-    assert screen.look("● Task(write src/auth.py)\n").edit == ""
+    assert screen.read_screen("● Write(src/auth.py)\n  ⎿  Wrote 3 lines\n").edit == "Write(src/auth.py)"
+    assert screen.read_screen("⏺ Update(src/auth.py)\n").edit == "Update(src/auth.py)"
+    assert screen.read_screen("● Task(write src/auth.py)\n").edit == ""
 
 
 def test_context_and_tokens_are_read() -> None:
-    sight = screen.look("✻ Thinking… (31s · ↓ 1.2k tokens · esc to interrupt)\n  Context left until auto-compact: 7%\n")
+    sight = screen.read_screen(
+        "✻ Thinking… (31s · ↓ 1.2k tokens · esc to interrupt)\n  Context left until auto-compact: 7%\n"
+    )
 
     assert (sight.context_left, sight.tokens, sight.busy) == (7, 1200, True)
 
 
 def test_a_turning_wheel_and_a_clock_are_no_progress_but_tokens_and_words_are() -> None:
     def progress(text: str) -> str:
-        return screen.look(text).progress
+        return screen.read_screen(text).progress
 
     base = progress("● Reading\n✻ Thinking… (31s · ↓ 1.2k tokens · esc to interrupt)\n")
 
@@ -147,9 +151,9 @@ def test_a_turning_wheel_and_a_clock_are_no_progress_but_tokens_and_words_are() 
     ("answer", "number"), [("2", 2), ("2.", 2), ("sqlite", 2), ("post", 1), ("5", 0), ("MySQL", 0), ("", 0)]
 )
 def test_an_answer_means_an_option_by_number_or_words(answer: str, number: int) -> None:
-    assert screen.choice(answer, ("Postgres", "SQLite")) == number
+    assert screen.match_choice(answer, ("Postgres", "SQLite")) == number
 
 
 def test_the_sign_of_the_end_counts_beside_a_column_too_and_in_a_sentence_not() -> None:
-    assert screen.look("text\n  DOFLOW: done          8,506 tokens\n").done == 1
-    assert screen.look("I shall write DOFLOW: done at the end\nDOFLOW: done, I think\n").done == 0
+    assert screen.read_screen("text\n  DOFLOW: done          8,506 tokens\n").done == 1
+    assert screen.read_screen("I shall write DOFLOW: done at the end\nDOFLOW: done, I think\n").done == 0

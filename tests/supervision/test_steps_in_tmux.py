@@ -33,6 +33,7 @@ def tmux_site(site: Any, agent: str, flow: str = FLOW, settings: str = "") -> Si
     return here
 
 
+@pytest.mark.smoke
 def test_a_step_in_a_pane_makes_its_artifact_and_the_run_goes_on(site: Any) -> None:
     here = tmux_site(site, WRITES)
 
@@ -40,7 +41,7 @@ def test_a_step_in_a_pane_makes_its_artifact_and_the_run_goes_on(site: Any) -> N
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert (here.run_dir() / "note.md").read_text() == "Write the note for Ada.\n"
-    assert "write works in tmux; watch it with: tmux -L doflow-" in done.stdout
+    assert "write runs in tmux; watch it with: tmux -L doflow-" in done.stdout
     assert here.subjects()[-2:] == ["write: note.md", "end: end.md"]
     assert "all written" in here.doflow("logs", "write").stdout
     assert here.doit("notes").returncode == 0
@@ -154,7 +155,7 @@ def test_without_a_judge_the_person_is_told_where_to_answer(site: Any) -> None:
         return bool(attach)
 
     assert eventually(lambda: here.runs() and told())
-    words = attach[0].partition("Answer it there: ")[2].split()
+    words = attach[0].partition("Answer in tmux: ")[2].split()
     here.tmux(words[2], "send-keys", "-t", words[-1], "green", "Enter")
     out, err = run.communicate(timeout=60)
 
@@ -165,9 +166,9 @@ def test_without_a_judge_the_person_is_told_where_to_answer(site: Any) -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ("judge: pane", "has a `judge`, which reads a pane, and works headless"),
-        ("via: tmux, judge: nobody", "wants the agent 'nobody'"),
-        ("via: tmux, agent: rehearsal", "`use: rehearsal` cannot work in a tmux pane"),
+        ("judge: pane", "has a `judge`, which needs `via: tmux`"),
+        ("via: tmux, judge: nobody", "unknown agent 'nobody'"),
+        ("via: tmux, agent: rehearsal", "`use: rehearsal` cannot run in a tmux pane"),
     ],
 )
 def test_what_cannot_work_in_a_pane_is_refused_before_the_run_begins(keys: str, words: str, site: Any) -> None:
@@ -191,4 +192,4 @@ def test_a_machine_without_tmux_is_told_before_the_run_begins(site: Any, tmp_pat
     done = here.doit("notes", "--goal=Ada", env={"PATH": str(programs)})
 
     assert done.returncode == 1
-    assert "tmux is not on the path" in done.stdout + done.stderr
+    assert "tmux is not on PATH" in done.stdout + done.stderr

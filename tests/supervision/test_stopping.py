@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from tests.support.supervision import eventually, left_over, needs_tmux
 
-pytestmark = [needs_tmux, pytest.mark.slow]
+pytestmark = needs_tmux
 
 AGENT = (
     'echo "$DOFLOW_NODE $DOFLOW_ATTEMPT" >> "$calls"; while [ ! -e "go-$DOFLOW_NODE" ]; do sleep 0.05; done; echo ok'
@@ -27,10 +26,10 @@ def test_a_stopped_pipeline_leaves_nothing_running_and_goes_on_without_a_retry_u
     assert stopped.returncode == 0, stopped.stderr
     for words in (f"guardian (pid {guardian})", f"runner of b (pid {runner})", "session orch-b"):
         assert f"ended: {words}" in stopped.stdout
-    assert "go on: doflow guardian launch p.dot" in stopped.stdout
+    assert "resume with: doflow guardian launch p.dot" in stopped.stdout
     out, _ = terminal.communicate(timeout=60)
     assert terminal.returncode == 2, "it does not start again what a person has stopped"
-    assert "p: stopped; go on: doflow guardian launch p.dot" in out
+    assert "p: stopped; resume with: doflow guardian launch p.dot" in out
     assert eventually(lambda: left_over(here.root / ".doflow" / "guardian") == [])
     assert (here.servers(), here.statuses("p")["a"], here.statuses("p")["b"]) == ([], "validated", "active")
 
@@ -48,8 +47,11 @@ def test_what_nobody_works_on_is_said_and_what_is_not_there_is_refused(site: Any
 
     idle, missing = here.doflow("guardian", "stop", "p.dot"), here.doflow("guardian", "stop", "q.dot")
 
-    assert (idle.returncode, "nobody worked on it; go on: doflow guardian launch p.dot" in idle.stdout) == (0, True)
-    assert (missing.returncode, "there is no pipeline 'q'" in missing.stderr) == (1, True)
+    assert (idle.returncode, "nothing was running; resume with: doflow guardian launch p.dot" in idle.stdout) == (
+        0,
+        True,
+    )
+    assert (missing.returncode, "unknown pipeline 'q'" in missing.stderr) == (1, True)
 
 
 def test_launch_shows_what_moves_and_how_to_watch(site: Any) -> None:
@@ -65,7 +67,7 @@ def test_launch_shows_what_moves_and_how_to_watch(site: Any) -> None:
     seen = [line for line in said if line.startswith("p: a: ")]
     assert seen == [
         "p: a: active",
-        f"p: a: attempt 1 works in tmux; watch it: tmux -L {socket} attach -t orch-a",
+        f"p: a: attempt 1 runs in tmux; watch it with: tmux -L {socket} attach -t orch-a",
         "p: a: impl_complete (attempt 1)",
         "p: a: validated (by true)",
     ]

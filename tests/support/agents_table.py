@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 from tests.support import house
 from tests.support.clis import PROGRAMS
@@ -11,7 +13,6 @@ from tests.support.clis import PROGRAMS
 from doflow.agents import registry
 from doflow.agents.adapters.vendor_cli import Program
 from doflow.flow.model import Ask, Profile
-from doflow.util.records import replace
 
 PAGE = house.TOP / "docs" / "agents.md"
 BEGIN, END = "<!-- agents: written by python -m tests.support.agents_table -->", "<!-- /agents -->"
@@ -28,16 +29,16 @@ def table() -> str:
         _row("", lambda program: f"`{program.name}`"),
         "|---" * (len(PROGRAMS) + 1) + "|",
         _row("program", lambda program: program.title),
-        _row("tried with", lambda program: program.tried),
+        _row("tested version", lambda program: program.tried),
         _row("install: `npm install -g`", lambda program: f"`{program.package}`"),
         _row("log in", lambda program: program.login if "`" in program.login else f"`{program.login}`"),
-        *(_row(f"{title} is called with", lambda program, how=how: _words(program, how)) for title, how in HOW.items()),
-        _row("its session goes on by", lambda program: _resume(program)),
-        _row("counts for a whole session", lambda program: COUNTS[program.counts]),
+        *(_row(f"{title} is called with", partial(_words, how=how)) for title, how in HOW.items()),
+        _row("resumes a session with", lambda program: _resume(program)),
+        _row("reported per session", lambda program: COUNTS[program.counts]),
         _row("variables it gets", lambda program: _coded(program.names)),
         _row("doflow sets", lambda program: _coded(f"{name}={value}" for name, value in program.settings) or "nothing"),
         _row("refused in `args`", lambda program: _coded(program.managed)),
-        _row("looked for in its help", lambda program: _coded(flag for _, flags in program.asks for flag in flags.split())),
+        _row("flags required in its help", lambda program: _coded(flag for _, flags in program.asks for flag in flags.split())),
     ]  # fmt: skip
     return "\n".join(rows)
 
@@ -45,7 +46,7 @@ def table() -> str:
 def argv(program: Program, **how: object) -> tuple[tuple[str, ...], dict[str, str]]:
     """A call of it: its words, and what it is told by variables."""
     ask = Ask("STEP", "", Profile("x", program.name), "/", "RUN", "RUN")
-    command = registry.find(program.name).call(replace(ask, **how), {})  # type: ignore[arg-type]
+    command = registry.find_agent(program.name).call(replace(ask, **how), {})  # type: ignore[arg-type]
     return command.argv[1:], dict(command.env)
 
 

@@ -1,18 +1,20 @@
 """Attacks of an agent on the repository it works in: each a script, and how the run must end.
 
 `code` is the exit code of `doit`, `words` are in what it prints, `kept` are paths that must be in quarantine. The script runs
-in the agent with the names of `tests/support/project.py`, and with `canary` (a path: whoever runs it shows that planted
-code ran), `sh(command)` and `git(*words)`.
+in the agent with the names of `tests/support/project.py`, and with `canary` (a path that exists if planted
+code ran), `sh(command)` and `git(*words)`. Each of them is also made from within a phase, where an agent may write everything
+that is not protected: `IN_PHASE` says what is otherwise there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack. `step`: in which step it happens (the others are done as usual)."""
+    """One attack. `step`: in which step it happens (the others are done as usual). `allowed`: what it may change there."""
 
     name: str
     script: str
@@ -20,6 +22,7 @@ class Attack:
     words: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     step: str = "write"
+    allowed: tuple[str, ...] = ()
 
 
 PRELUDE = """
@@ -51,9 +54,9 @@ def script(attack: Attack) -> str:
     return PRELUDE.replace("{body}", body).replace("{step}", attack.step)
 
 
-REFUSED = "wrote where it may not"
-UNDONE = "changed git itself, which is put back"
-YOURS = "so it is yours and stays as it was"
+REFUSED = "modified files outside its scope"
+UNDONE = "changed git state; reverted"
+YOURS = "kept your uncommitted changes from before"
 
 #: files of the project, protected or outside of the step's scope
 FILES = (
@@ -84,6 +87,7 @@ put("src/app.py", "PRINT(1)\\n")
 os.utime("src/app.py", ns=(old.st_atime_ns, old.st_mtime_ns))
 """, words=(REFUSED, "src/app.py")),
     Attack("writes through a hard link", """
+(outside / "other").unlink(missing_ok=True)
 os.link("src/app.py", outside / "other")
 (outside / "other").write_text("evil")
 """, words=(REFUSED, "src/app.py")),
@@ -246,4 +250,38 @@ target.chmod(0o755)
 """, words=(REFUSED, ".git/hooks/post-commit"), step="build"),
 )  # fmt: skip
 
-ALL = (*FILES, *GIT, *RECORDS, *PHASE)
+#: what is otherwise in a phase, by the attack's name
+COMMITTED: dict[str, Any] = {"code": 0, "words": (), "kept": ()}
+IN_PHASE: dict[str, dict[str, Any]] = {
+    # a phase may write an unprotected file, and it is committed with it
+    "edits a file outside of its scope": COMMITTED | {"allowed": ("src/app.py",)},
+    "keeps size and time of what it edits": COMMITTED | {"allowed": ("src/app.py",)},
+    "writes through a hard link": COMMITTED | {"allowed": ("src/app.py",)},
+    "edits the person's uncommitted work": COMMITTED | {"allowed": ("notes.txt",)},  # there is none: a phase waits for that
+    "names a file to fool programs": COMMITTED | {"allowed": ("-rf", "a\nb")},
+    "swaps a folder for a link to another place": COMMITTED | {
+        "allowed": ("docs", "docs/guide.md", "docs2/docs", "docs2/guide.md")
+    },
+    # it is there, but we never run it
+    "plants modules that shadow libraries": COMMITTED | {
+        "allowed": ("yaml.py", "git.py", "doit.py", "doflow.py", "sitecustomize.py")
+    },
+    "plants a git on a relative path": COMMITTED | {"allowed": ("git",)},
+    # what git ignores from then on is in no commit, as with any .gitignore
+    "hides behind .gitignore": COMMITTED | {"allowed": (".gitignore", "evil.py")},
+    # tracked files are as they were committed, so nothing is thrown away but its own work
+    "checks everything out": COMMITTED,
+    "stashes the person's work": {"code": 0, "words": (UNDONE, "refs/stash", YOURS, "untracked.txt")},
+    "throws everything away": {"words": (REFUSED, "first.md", "doflow.lock", "input.md")},
+}  # fmt: skip
+
+
+def in_phase(name: str) -> str:
+    return f"{name}, in a phase"
+
+
+ALONE = (*FILES, *GIT, *RECORDS, *PHASE)
+ALL = ALONE + tuple(
+    replace(attack, name=in_phase(attack.name), step="build", **IN_PHASE.get(attack.name, {}))
+    for attack in (*FILES, *GIT, *RECORDS)
+)

@@ -7,6 +7,8 @@
 - `effects`: in the middle and at the end of every write, after every sync, rename, removal, new folder and git process
 - `session`: like `records`, but in the bug-fix session that is started inside
 - `locks`: while git holds its locks, in every call of it that changes a ref or the person's index
+- `after:EVENT:NAME`, `before:EVENT:NAME`: after or before a line of the ledger with this event of this step (`plan`) or
+  phase (`implement:2`); `complete` is `step_complete` or `phase_complete`
 
 N counts from 1; a run that ends before its N-th point (N = 0: in any case) ends as usual and leaves the number of its
 points in `~/points.KIND`.
@@ -80,37 +82,36 @@ class Points:
 
 
 def records(points: Points) -> None:
-    from doflow.engine.doit import backend as state
-    from doflow.runs.state import event_log as ledger
+    from doflow.engine.doit import backend
+    from doflow.runs import event_log
 
-    points.around(ledger.Ledger, "add")
-    points.after(state.Backend, "_commit")
+    points.around(event_log.EventLog, "add")
+    points.after(backend.Backend, "_commit")
 
 
 def writes(points: Points) -> None:
     """Whatever is written whole ends in a rename: before it is begun and after that."""
-    from doflow.util import atomic_files as files
+    from doflow.util import atomic_files
 
     records(points)
-    points.before(files, "write")
+    points.before(atomic_files, "write_file")
     points.after(os, "replace")
 
 
 def effects(points: Points) -> None:
-    from doflow.engine.doit import backend as state
-    from doflow.git import runner as git, runner_quick as quick
+    from doflow.engine.doit import backend
+    from doflow.git import repository
 
     os.write = points.torn(os.write)
     for name in ("fsync", "replace", "rename", "unlink", "mkdir", "rmdir", "symlink", "posix_spawn"):
         points.after(os, name)
-    points.after(git.Git, "_execute")
-    points.after(quick, "attempt")
-    points.after(state.Backend, "_commit")
+    points.after(repository.Repository, "_execute")
+    points.after(backend.Backend, "_commit")
 
 
 def locks(points: Points) -> None:
     """The files that git holds while it works are made, and with them in place the process dies."""
-    from doflow.git import runner as git, runner_quick as quick
+    from doflow.git import repository
 
     def holding(plain: Callable[..., Any], words: Callable[..., tuple[str, ...]], folder: Callable[..., str]) -> Any:
         def wrapped(*args: Any, **given: Any) -> Any:
@@ -128,17 +129,47 @@ def locks(points: Points) -> None:
 
         return wrapped
 
-    git.Git._execute = holding(git.Git._execute, lambda self, args, *_: args, lambda self, *_: self.head.git_dir)
-    quick.attempt = holding(quick.attempt, lambda head, *args: args, lambda head, *_: head.git_dir)
+    execute = repository.Repository._execute
+    held = holding(execute, lambda self, args, *_: args, lambda self, *_: self.head.git_dir)
+    setattr(repository.Repository, "_execute", held)  # noqa: B010 - the tests' own point of failure
+
+
+def line(points: Points, which: str) -> None:
+    """By what is written, whoever writes it."""
+    when, event, name = which.split(":", 2)
+    plain = os.write
+
+    def wrapped(fd: int, data: Any) -> int:
+        meant = _line(data) == (event, name)
+        if meant and when == "before":
+            points.reach()
+        count = plain(fd, data)
+        if meant and when == "after":
+            points.reach()
+        return count
+
+    os.write = wrapped
+
+
+def _line(data: Any) -> tuple[str, str]:
+    """Event and step or phase, if this is a line of a ledger."""
+    import json
+
+    try:
+        entry = json.loads(bytes(data))
+        event, name = entry["event"], entry["step"] + (f":{entry['phase']}" if entry.get("phase") else "")
+    except (ValueError, TypeError, KeyError):
+        return "", ""
+    return ("complete" if event in ("step_complete", "phase_complete") else event), name
 
 
 def session(points: Points) -> None:
     """The process of a bug-fix session counts its own points, this one none."""
-    from doflow.engine.steps import bugfix_session as kind
+    from doflow.engine.steps import bugfix_session
 
     here = os.path.dirname(os.path.abspath(__file__))
     last, points.last = points.last, 0
-    kind._SELF = f"import sys; sys.path.append({here!r}); import crash; sys.exit(crash.inside({last}))"
+    bugfix_session._SELF = f"import sys; sys.path.append({here!r}); import crash; sys.exit(crash.inside({last}))"
 
 
 def inside(last: int) -> int:
@@ -199,6 +230,18 @@ def killed_at_work(project: Any, script: str) -> None:
     assert none_left(project.home) == {}
 
 
+def killed_at(project: Any, which: str, *words: str) -> None:
+    """doit, gone after or before a line of the ledger (`after:returned:plan`)."""
+    import subprocess
+
+    argv = (sys.executable, __file__, which, "1", *words)
+    done = subprocess.run(
+        argv, cwd=project.root, env=project.env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+    assert none_left(project.home) == {}
+
+
 def none_left(home: os.PathLike[str], seconds: float = 30.0) -> dict[int, str]:
     """What is still alive after a while, shorter than any agent here sleeps: {} as soon as nothing is."""
     import time
@@ -233,9 +276,12 @@ def main() -> int:
     from doit.doit_cmd import DoitMain
 
     points = Points(last)
-    {"records": records, "writes": writes, "effects": effects, "locks": locks, "session": session}[kind](points)
+    if ":" in kind:
+        line(points, kind)
+    else:
+        {"records": records, "writes": writes, "effects": effects, "locks": locks, "session": session}[kind](points)
     code = int(DoitMain().run(sys.argv[1:]) or 0)
-    if kind != "session":
+    if kind != "session" and ":" not in kind:
         _tell(kind, points)
     return code
 

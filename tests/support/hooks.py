@@ -87,7 +87,7 @@ class Asking:
         return found
 
     def state(self) -> dict[str, Any]:
-        return json.loads((self.folder() / "pipeline-state.json").read_text())
+        return dict(json.loads((self.folder() / "pipeline-state.json").read_text()))
 
     def journal(self) -> list[str]:
         return (self.folder() / "journal.log").read_text().splitlines()

@@ -58,8 +58,8 @@ def functions(path: Path) -> Iterator[tuple[str, int, ast.FunctionDef | ast.Asyn
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{where}{child.name}", _code(child, lines), child
-            inner = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            yield from walk(child, f"{where}{child.name}." if inner else where)
+            named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            yield from walk(child, f"{where}{getattr(child, 'name', '')}." if named else where)
 
     yield from walk(tree(path), "")
 

@@ -57,7 +57,7 @@ def marked(page: Path, mark: str) -> str:
     """The command below `<!-- mark -->`."""
     found = re.findall(rf"^<!-- {mark} -->\n```sh\n(.+?)\n```$", page.read_text(encoding="utf-8"), re.M | re.S)
     assert len(found) == 1, f"{page.name} has {len(found)} commands marked {mark}"
-    return found[0]
+    return str(found[0])
 
 
 def commands(block: Block) -> Iterator[Command]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from tests.support.project import Project
 
@@ -65,7 +66,7 @@ def good(bugs: int = 0, before: str = "") -> str:
     return _GOOD.format(bugs=bugs, before=before)
 
 
-def project(tmp_path: Path, requirements: str = REQUIREMENTS, **given: str) -> Project:
+def project(tmp_path: Path, requirements: str = REQUIREMENTS, **given: Any) -> Project:
     made = Project(tmp_path, **given)
     made.write("PRD.md", requirements)
     made.commit("Say what is wanted")
@@ -90,7 +91,7 @@ def statuses(project: Project, session: str) -> dict[str, str]:
     """The status of every item of a session's backlog, by id."""
     found: dict[str, str] = {}
 
-    def walk(items: list[dict]) -> None:
+    def walk(items: list[dict[str, Any]]) -> None:
         for item in items:
             found[item["id"]] = item["status"]
             walk(next((item[key] for key in ("milestones", "tasks", "subtasks") if key in item), []))

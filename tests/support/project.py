@@ -22,6 +22,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 DODO = "import doflow\nglobals().update(doflow.dodo())\n"
 PEOPLE = ("ann", "bob", "cem", "cid", "dan", "eve", "fay")
@@ -191,7 +192,7 @@ class Project:
             check=False,
         )
 
-    def start(self, name: str, *args: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Started:
+    def start(self, name: str, *args: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Started[str]:
         """A program that goes on while the test does something else; stop it with `kill` or a signal, then `wait`."""
         return subprocess.Popen(
             (str(PROGRAMS / name), *args),
@@ -220,7 +221,7 @@ class Project:
     def run_dir(self, run: str = "") -> Path:
         return self.root / "specs" / (run or self.runs()[-1])
 
-    def state(self, run: str = "") -> dict:
+    def state(self, run: str = "") -> dict[str, Any]:
         """The run's pipeline-state.json (the last run's if none is named); {} if there is none."""
         folder = self.root / ".doflow" / "runs"
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
@@ -229,7 +230,7 @@ class Project:
         path = folder / (run or names[-1]) / "pipeline-state.json"
         return json.loads(path.read_text()) if path.exists() else {}
 
-    def events(self, run: str = "") -> list[dict]:
+    def events(self, run: str = "") -> list[dict[str, Any]]:
         """The run's ledger, line by line, as far as it is written."""
         path = self.root / ".doflow" / "runs" / (run or self.runs()[-1]) / "events.jsonl"
         return [json.loads(line) for line in whole_lines(path)]

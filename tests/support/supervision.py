@@ -75,7 +75,7 @@ class Site(Project):
     def said(self, name: str = "") -> list[dict[str, Any]]:
         """Every signal of a pipeline, by time."""
         done = self.doflow("signal", "log", "--json", *(("--pipeline", name) if name else ()))
-        return json.loads(done.stdout)["signals"]
+        return list(json.loads(done.stdout)["signals"])
 
     def kinds(self, name: str) -> list[str]:
         return [one["signal_type"] for one in self.said(name)]
@@ -92,7 +92,7 @@ class Site(Project):
         """One of the eleven tools, under its own name; its one JSON object."""
         done = self.program(f"doflow-{words[0]}", *words[1:], timeout=timeout)
         assert done.stderr == "", done.stderr
-        return json.loads(done.stdout) | {"exit": done.returncode}
+        return dict(json.loads(done.stdout), exit=done.returncode)
 
     def tmux(self, socket: str, *words: str) -> str:
         command = ("tmux", "-L", socket, *words)
@@ -105,9 +105,9 @@ class Site(Project):
     def holder(self, name: str, *parts: str) -> int:
         """The process that holds a lock of the pipeline: guardian.lock, or nodes/NODE/runner.lock."""
         path = self.root.joinpath(".doflow", "guardian", name, *parts)
-        from doflow.supervise import workspace as place
+        from doflow.util import locks
 
-        return place.holder(str(path))
+        return locks.holder_pid(str(path))
 
     def launch(self, *words: str) -> subprocess.Popen[str]:
         return self.start("doflow", "guardian", *words)

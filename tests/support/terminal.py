@@ -60,7 +60,7 @@ class Terminal:
             assert time.monotonic() < end, f"does not end:\n{self.text()}"
         self._child.wait()
         status = self._child.exitstatus
-        return -self._child.signalstatus if status is None else status
+        return int(-self._child.signalstatus if status is None else status)
 
     def press(self, keys: str) -> None:
         self._child.send(keys)

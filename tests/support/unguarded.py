@@ -15,16 +15,17 @@ def main() -> int:
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
     from doit.doit_cmd import DoitMain
 
-    from doflow.flow import markdown as sections
-    from doflow.guard import stale_files as stale
+    from doflow.flow import markdown
+    from doflow.guard import stale_files
+    from doflow.runs.context import RunContext
 
-    def as_it_is(world: object) -> str:
+    def as_it_is(context: RunContext) -> str:
         """What enters the prompt when nobody asks whose it is."""
-        text = stale._text(world) or ""
-        return text if sections.headings(text) else ""
+        text = stale_files._text(context) or ""
+        return text if markdown.headings(text) else ""
 
     for name in names:
-        setattr(stale, name, {"admitted": as_it_is}.get(name, lambda world: None))
+        setattr(stale_files, name, {"admitted": as_it_is}.get(name, lambda context: None))
     return int(DoitMain().run(sys.argv[1:]) or 0)
 
 

@@ -1,168 +1,167 @@
-"""Calling an agent: the prompt is put together, the program started and watched, its answer read."""
+"""Agent calls: build the prompt, run the program, read its answer, and resume its session."""
 
 from __future__ import annotations
 
 import difflib
 import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from doflow.agents import (
-    prompt_text as render,
-    rate_limits as patience,
-    registry,
-    selection as doers,
-    sessions,
-    spending as budget,
-    spending_purse as purse,
-)
+from doflow.agents import prompt_text, rate_limits, registry, selection, spending, subagent_order
+from doflow.agents.adapters import vendor_cli
 from doflow.agents.prompt_text import Brief, Input
-from doflow.agents.sessions import Session
-from doflow.flow import findings, markdown as sections
-from doflow.flow.model import Ask, Outcome, Profile, Status
+from doflow.agents.recorder import Recording
+from doflow.flow import findings, markdown
+from doflow.flow.model import Ask, Outcome, Profile, Status, Usage
+from doflow.guard import sandbox, stale_files
 from doflow.guard.fence.scope import Scope
-from doflow.runs import step_logs as watching
-from doflow.runs.context import STATE, TASKS, World
+from doflow.runs import fingerprint, step_logs
+from doflow.runs.context import RunContext
 from doflow.runs.job import Job
-from doflow.runs.state import fingerprint as keys
-from doflow.util import atomic_files as files
-from doflow.util.process import runner as process
-from doflow.util.process.command import Command, Result
-from doflow.util.records import replace
+from doflow.util import atomic_files, state_folder
+from doflow.util.process import runner
+from doflow.util.process.runner import Command, Result
 
-#: agents that ask a hook of ours before they write
+#: agents that call doflow's write hook
 HOOKED = ("claude", "codex")
 
-if TYPE_CHECKING:
-    from doflow.agents.recorder import Recording
 
-
-def call(
-    job: Job, world: World, attempt: int, *, role: str = "step", trouble: str = "", session: Session | None = None
+def call_agent(
+    job: Job,
+    context: RunContext,
+    attempt: int,
+    *,
+    role: str = "step",
+    trouble: str = "",
+    session: Session | None = None,
 ) -> Outcome:
-    """One call, start to end, in the session it is a reply to. The log of the attempt is under the run's state folder.
+    """Make one agent call, in an existing session if there is one. The log is in the run's state folder.
 
-    `from: text` saves its last words, unless the agent wrote the artifact itself: chat never covers that up.
+    With `from: text` the final text is saved as the artifact, unless the agent wrote the file itself.
     """
     saves = job.step.from_text and job.step.kind == "agent"
-    before = world.digest(job.makes[0]) if saves else ""
-    profile = doers.profile(job.step, world)
-    ask = asked(job, world, profile, attempt, role, trouble)
-    own = profile.name == world.profile_of(job.step)  # who stands in for another has no session to go on in
-    outcome = _reply(ask, job, world, (session or _rejected(job, world, attempt, role)) if own else None)
-    if outcome.ok and saves and world.digest(job.makes[0]) == before:
+    before = context.files.digest(job.makes[0]) if saves else ""
+    profile = selection.find_profile(job.step, context)
+    ask = build_ask(job, context, profile, attempt, role, trouble)
+    own = profile.name == context.profile_of(job.step)  # a fallback agent has no session to resume
+    outcome = _reply(ask, job, context, (session or _rejected(job, context, attempt, role)) if own else None)
+    if outcome.ok and saves and context.files.digest(job.makes[0]) == before:
         text = outcome.text.strip("\n") + "\n" if outcome.text.strip() else ""
-        files.write(str(world.root / job.makes[0]), text.encode("utf-8", "surrogateescape"))
+        atomic_files.write_file(str(context.root / job.makes[0]), text.encode("utf-8", "surrogateescape"))
     return outcome
 
 
-def _reply(ask: Ask, job: Job, world: World, session: Session | None) -> Outcome:
-    """In the session; if that is gone, in a new one that is told everything."""
-    log = watching.log_path(job, world, ask.attempt, ask.role)
-    out = watching.free_path(job, world, ask.attempt, "repair") if ask.role == "repair" else log
+def _reply(ask: Ask, job: Job, context: RunContext, session: Session | None) -> Outcome:
+    """Send the call to the session; if it no longer exists, start a new one with the full prompt."""
+    log = step_logs.log_path(job, context, ask.attempt, ask.role)
+    out = step_logs.unused_log_path(job, context, ask.attempt, "repair") if ask.role == "repair" else log
     if session is not None:
-        short = again(job, world, ask) if ask.role == "repair" else ask.prompt
-        outcome = send(replace(ask, prompt=short, resume=session.id, spent=session.spent), job, world, out)
+        short = repair_prompt(job, context, ask) if ask.role == "repair" else ask.prompt
+        outcome = send(replace(ask, prompt=short, resume=session.id, spent=session.spent), job, context, out)
         if not outcome.gone:
             return outcome
-        message = f"the session of {job.name}'s agent is gone, so it is told everything again ({outcome.reason})"
-        world.ledger.add("warning", **job.where, message=message)
-    return send(ask, job, world, out)
+        message = (
+            f"the session of {job.name}'s agent no longer exists; a new one gets the full prompt ({outcome.reason})"
+        )
+        context.events.add("warning", **job.where, message=message)
+    return send(ask, job, context, out)
 
 
-def _rejected(job: Job, world: World, attempt: int, role: str) -> Session | None:
-    """A person said no to what an agent had made: the first try goes on in the session that made it."""
-    note = world.book.notes.get(job.step.id, "")
-    record = world.book.steps.get(job.name)
-    if not note or role != "step" or attempt > 1 or (record and record.parts.get("note") == keys.short(note)):
+def _rejected(job: Job, context: RunContext, attempt: int, role: str) -> Session | None:
+    """The session to resume when a person rejected the result: the first attempt continues in it."""
+    note = context.record.notes.get(job.step.id, "")
+    record = context.record.steps.get(job.name)
+    if (
+        not note
+        or role != "step"
+        or attempt > 1
+        or (record and record.parts.get("note") == fingerprint.short_hash(note))
+    ):
         return None
-    return sessions.told(world.book.sessions.get(job.name, {}))
+    return session_from_entry(context.record.sessions.get(job.name, {}))
 
 
-def send(ask: Ask, job: Job, world: World, out: str) -> Outcome:
-    no = budget.reached(job.step, world) or patience.refused(ask.profile, world)
+def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
+    no = spending.budget_stop(job.step, context) or rate_limits.refuse_if_limited(ask.profile, context)
     if no is not None:
         return no
     if job.step.via == "tmux" and ask.role in ("step", "repair"):
-        return _in_pane(ask, job, world, out)
-    adapter = registry.find(ask.profile.use)
-    ask = budget.given(ask, job.step, world)
+        return _in_pane(ask, job, context, out)
+    adapter = registry.find_agent(ask.profile.use)
+    ask = spending.with_remaining_budget(ask, job.step, context)
     err = out.removesuffix(".log") + ".err.log"
     for path in (out, err):
         Path(path).unlink(missing_ok=True)
     if ask.profile.use in HOOKED and not ask.read_only:
-        from doflow.guard import live_hook as live
-
-        ask = live.arm(ask, job, world, out)
+        ask = sandbox.add_write_hook(ask, job, context, out)
     order = None
     if ask.machine:
-        from doflow.agents import subagent_order as ordering
-
-        ask, order = ordering.arm(ask, world.environ)
-    command = adapter.call(ask, world.environ)
-    command, made = _boxed(command, ask, job, world, (order.base,) if order else ())
-    kept = _recording(ask, job, world) if world.options.record else None
-    purse.begins(ask, job, world, out)
+        ask, order = subagent_order.add_hooks(ask, context.environ)
+    command = adapter.call(ask, context.environ)
+    command, made = _boxed(command, ask, job, context, (order.base,) if order else ())
+    kept = _recording(ask, job, context) if context.options.record else None
+    spending.log_call_start(ask, job, context, out)
     try:
-        result = process.run(command, out, err, watching.timeout_of(job, world), watching.beat(job, world, out))
+        result = runner.run(
+            command,
+            out,
+            err,
+            step_logs.job_timeout(job, context),
+            step_logs.heartbeat(job, context, out, vendor_cli.limit_complaint),
+        )
     finally:
         if made:
-            from doflow.guard import sandbox_paths as openings
-
-            openings.leave(made)
+            sandbox.leave(made)
     outcome = adapter.outcome(ask, result, lambda: _last(out))
     if order:
-        outcome = ordering.judge(ask, order, outcome, out)
-    outcome = purse.ended(ask, world, result, outcome, out)
-    watching.cut(out, err)
+        outcome = subagent_order.check_order(ask, order, outcome, out)
+    outcome = spending.log_call_end(ask, context, result, outcome, out)
+    step_logs.trim_logs(out, err)
     if kept is not None:
         kept.end(result, outcome)
     if outcome.status is Status.RATE_LIMITED:
-        world.limits[ask.profile.name] = outcome.resume_at
-    if ask.profile.name != world.profile_of(job.step):
+        context.limit_agent(ask.profile.name, outcome.resume_at)
+    if ask.profile.name != context.profile_of(job.step):
         outcome = replace(outcome, agent=f"{ask.profile.name} {ask.model}".strip())
-    return budget.kept(outcome, ask, job.step, world)
+    return spending.explain_budget_stop(outcome, ask, job.step, context)
 
 
 def _boxed(
-    command: Command, ask: Ask, job: Job, world: World, also: tuple[str, ...]
+    command: Command, ask: Ask, job: Job, context: RunContext, also: tuple[str, ...]
 ) -> tuple[Command, tuple[str, ...]]:
-    """In a room of its own, if its profile says so; with the folders that were made for it."""
+    """The command in its sandbox, if the profile has one, and the folders created for it."""
     if not ask.profile.sandbox:
         return command, ()
-    from doflow.guard import sandbox
 
-    scope = Scope(job, world)
-    made = sandbox.enter(scope, world)
-    return sandbox.wrap(command, ask.profile, scope, world, also), made
+    scope = Scope(job, context)
+    made = sandbox.enter(scope, context)
+    return sandbox.wrap(command, ask.profile, scope, context, also), made
 
 
-def _in_pane(ask: Ask, job: Job, world: World, out: str) -> Outcome:
-    """The same call where a person can watch it; it is counted like any other, and cannot be recorded."""
-    import time
+def _in_pane(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
+    """Make the call in a tmux pane. Its usage is counted, but it cannot be recorded."""
 
-    from doflow.supervise import pane_call as paned
-
-    if world.options.record:
-        world.ledger.add("warning", **job.where, message=f"{job.name} works in a pane: this call is not recorded")
-    ask = budget.given(ask, job.step, world)
-    purse.begins(ask, job, world, out)
+    if context.options.record:
+        context.events.add("warning", **job.where, message=f"{job.name} runs in a tmux pane: this call is not recorded")
+    ask = spending.with_remaining_budget(ask, job.step, context)
+    spending.log_call_start(ask, job, context, out)
     began = time.monotonic()
-    outcome = paned.send(ask, job, world, out)
-    outcome = purse.ended(ask, world, Result(0, out, out, time.monotonic() - began), outcome, out)
+    outcome = selection.find_transport("tmux").send(ask, job, context, out)
+    outcome = spending.log_call_end(ask, context, Result(0, out, out, time.monotonic() - began), outcome, out)
     if outcome.status is Status.RATE_LIMITED:
-        world.limits[ask.profile.name] = outcome.resume_at
-    return budget.kept(outcome, ask, job.step, world)
+        context.limit_agent(ask.profile.name, outcome.resume_at)
+    return spending.explain_budget_stop(outcome, ask, job.step, context)
 
 
-def _recording(ask: Ask, job: Job, world: World) -> Recording:
-    from doflow.agents.recorder import Recording
-
-    return Recording(ask, job, world)
+def _recording(ask: Ask, job: Job, context: RunContext) -> Recording:
+    return Recording(ask, job, context)
 
 
 def _last(path: str, limit: int = 4_000_000) -> str:
-    """The agent's last words, from its log: whole up to a size no answer has; none if it took the log away."""
+    """The agent's final text from its log, limited in size; empty if the log was deleted."""
     try:
         with open(path, "rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - limit))
@@ -171,98 +170,131 @@ def _last(path: str, limit: int = 4_000_000) -> str:
         return ""
 
 
-def asked(job: Job, world: World, profile: Profile, attempt: int, role: str, trouble: str) -> Ask:
+def build_ask(job: Job, context: RunContext, profile: Profile, attempt: int, role: str, trouble: str) -> Ask:
     step = job.step
     writes = None if role == "repair" and step.kind == "shell" else job.writes
     return Ask(
-        step.id, prompt(job, world, trouble), profile, str(world.root), world.run.name, str(world.run_dir),
-        doers.model(step, profile, world), role, job.phase.number if job.phase else "", attempt=attempt,
-        makes=tuple(str(world.root / path) for path in job.makes), check=step.check, from_text=step.from_text,
+        step.id, build_prompt(job, context, trouble), profile, str(context.root), context.run.name, str(context.run_dir),
+        selection.choose_model(step, profile, context), role, job.phase.number if job.phase else "", attempt=attempt,
+        makes=tuple(str(context.root / path) for path in job.makes), check=step.check, from_text=step.from_text,
         read_only=writes == () and (step.from_text or not job.makes),
-        markers=tuple(route.when for route in step.routes) or step.check.ends, goal=world.run.goal, trouble=trouble,
+        markers=tuple(route.when for route in step.routes) or step.check.ends, goal=context.run.goal, trouble=trouble,
         machine=step.machine if role != "persona" else "",
     )  # fmt: skip
 
 
-def prompt(job: Job, world: World, trouble: str = "") -> str:
+def build_prompt(job: Job, context: RunContext, trouble: str = "") -> str:
     step = job.step
-    old = tuple(_shown(path, world) for path in job.makes if world.digest(path)) if not job.phase else ()
+    old = tuple(_shown(path, context) for path in job.makes if context.files.digest(path)) if not job.phase else ()
     writes = None if step.kind == "shell" else job.writes
     brief = Brief(
-        world.run.name, world.run.dir, job.makes, writes, inputs(job, world),
-        job.phase.text if job.phase else "", old, _changes(job, world) if old else "",
-        world.book.notes.get(step.id, ""), trouble,
+        context.run.name, context.run.dir, job.makes, writes, step_inputs(job, context),
+        job.phase.text if job.phase else "", old, _changes(job, context) if old else "",
+        context.record.notes.get(step.id, ""), trouble,
     )  # fmt: skip
     number = job.phase.number if job.phase else ""
-    extra = {"phase": number, "title": job.phase.title, "work": sections.work(number)} if job.phase else {}
-    return render.prompt(step, brief, world.params_of(step) | extra)
+    extra = {"phase": number, "title": job.phase.title, "work": markdown.subtask_folder(number)} if job.phase else {}
+    return prompt_text.step_prompt(step, brief, context.params_of(step) | extra)
 
 
-def again(job: Job, world: World, ask: Ask) -> str:
-    """What an agent is told that knows the rest: what did not pass, and what must be there."""
+def repair_prompt(job: Job, context: RunContext, ask: Ask) -> str:
+    """The prompt for an existing session: the failed check and the required result."""
     writes = None if job.step.kind == "shell" else job.writes
-    return render.again(job.step, Brief(world.run.name, world.run.dir, job.makes, writes, trouble=ask.trouble))
+    return prompt_text.retry_prompt(
+        job.step, Brief(context.run.name, context.run.dir, job.makes, writes, trouble=ask.trouble)
+    )
 
 
-def inputs(job: Job, world: World) -> tuple[Input, ...]:
-    """What the step reads, whole; what is too large is named instead."""
+def step_inputs(job: Job, context: RunContext) -> tuple[Input, ...]:
+    """The step's inputs in full; files that are too large are only named."""
     found = []
     for read in job.step.reads:
-        for path in world.place.expand(sections.of_phase(read.path, job.phase.number) if job.phase else read.path):
-            if not world.digest(path):
+        for path in context.files.expand(markdown.phase_path(read.path, job.phase.number) if job.phase else read.path):
+            if not context.files.digest(path):
                 continue
-            text = world.place.text(path) or ""
+            text = context.files.text(path) or ""
             if read.section:
-                text = sections.section(text, read.section) or ""
+                text = markdown.section(text, read.section) or ""
             shown = f"{path}#{read.section}" if read.section else path
             found.append(Input(shown, text if _readable(text) else None))
-    return (*found, *conditions(job, world), *_checklist(job, world))
+    return (*found, *open_conditions(job, context), *_checklist(job, context))
 
 
-def _checklist(job: Job, world: World) -> tuple[Input, ...]:
-    """Where a phase stands among the others, as far as this run's own list is there."""
+def _checklist(job: Job, context: RunContext) -> tuple[Input, ...]:
+    """The run's checklist, for a phase of `implement`."""
     if job.phase is None or job.step.kind != "implement":
         return ()
-    from doflow.guard import stale_files as stale
 
-    text = stale.admitted(world)
-    return (Input(f"{TASKS} (the whole list; only your phase is yours)", text),) if text else ()
+    text = stale_files.admitted(context)
+    return (Input(f"{state_folder.TASK_LIST} (the whole list; only your phase is yours)", text),) if text else ()
 
 
-def _shown(path: str, world: World) -> Input:
-    text = world.place.text(path) or ""
+def _shown(path: str, context: RunContext) -> Input:
+    text = context.files.text(path) or ""
     return Input(path, text if _readable(text) else None)
 
 
 def _readable(text: str) -> bool:
-    return len(text) <= render.INPUT_LIMIT and "\0" not in text
+    return len(text) <= prompt_text.INPUT_LIMIT and "\0" not in text
 
 
-def conditions(job: Job, world: World) -> tuple[Input, ...]:
-    """What a review before this step has left open on condition: the step is told to meet it."""
+def open_conditions(job: Job, context: RunContext) -> tuple[Input, ...]:
+    """Open findings of conditional reviews before this step."""
     found = []
-    for name in world.before(job.step.id):
-        record = world.book.steps.get(name)
-        path = findings.file(world.run.dir, name)
-        if record and record.marker.startswith("CONDITIONAL") and world.digest(path):
-            found.append(Input(f"{path} (meet what is open here)", world.place.text(path)))
+    for name in context.order.before(job.step.id):
+        record = context.record.steps.get(name)
+        path = findings.findings_file(context.run.dir, name)
+        result = findings.review_result(record.marker) if record else None
+        if result and result.verdict == "CONDITIONAL" and context.files.digest(path):
+            found.append(Input(f"{path} (meet what is open here)", context.files.text(path)))
     return tuple(found)
 
 
-def _changes(job: Job, world: World) -> str:
-    """The difference of the inputs between the last time and now, as far as the old ones are known."""
-    record = world.book.steps.get(job.name)
+def _changes(job: Job, context: RunContext) -> str:
+    """The diff of the inputs since the step last ran, as far as the old versions are stored."""
+    record = context.record.steps.get(job.name)
     if record is None:
         return ""
     parts = []
     for path, now in job.key.reads.items():
         was = record.reads.get(path, "")
         if was and now and was != now and "#" not in path:
-            old = world.root / STATE / "store" / was
-            new = (world.place.text(path) or "").splitlines()
+            old = context.root / state_folder.STORE / was
+            new = (context.files.text(path) or "").splitlines()
             before = old.read_text("utf-8", "replace").splitlines() if old.exists() else None
             if before is None:
                 parts.append(f"{path} changed")
             else:
                 parts += difflib.unified_diff(before, new, f"a/{path}", f"b/{path}", lineterm="")
     return "\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session that can be resumed: its id, and its usage so far (None = its CLI reports each call separately)."""
+
+    id: str
+    spent: Usage | None = None
+
+
+def session_of(outcome: Outcome) -> Session | None:
+    """The session of a call, if it can be resumed; a fallback agent's session is not resumed."""
+    return Session(outcome.session, outcome.spent) if outcome.session and not outcome.agent else None
+
+
+def session_fields(outcome: Outcome) -> dict[str, Any]:
+    """The session fields of an event log entry."""
+    if outcome.spent is None:
+        return {"session": outcome.session}
+    return {
+        "session": outcome.session,
+        "spent": [getattr(outcome.spent, name) for name in (f.name for f in fields(Usage))],
+    }
+
+
+def session_from_entry(entry: Mapping[str, Any]) -> Session | None:
+    """The session that an entry names."""
+    if not entry.get("session") or entry.get("agent"):
+        return None
+    spent = entry.get("spent")
+    return Session(entry["session"], Usage(*spent) if isinstance(spent, list) else None)

@@ -1,31 +1,33 @@
-"""Asking the programs of the agents: are they there, which version, do they know our flags, is somebody logged in?
+"""Inspect agent programs: installed, version, supported flags, login.
 
-Nothing here calls a model but `call`, which makes the smallest real call there is, in a folder of its own.
+Only `make_test_call` calls a model: one short question, in a temporary folder.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from doflow.agents import registry
 from doflow.agents.adapters.vendor_cli import Program
 from doflow.flow.model import Ask, Outcome, Profile, Status
-from doflow.util.process import environment, runner as process
-from doflow.util.process.command import Command, Result, Timeout
-from doflow.util.records import dataclass, replace
+from doflow.util.process import environment, runner
+from doflow.util.process.runner import Command, Result, Timeout
 
 QUESTION = "Answer with the one word: ready. Use no tool.\n"
 PATIENCE = Timeout(0, 60)
-_UNSEEN = "not to be seen"
+_UNSEEN = "not found"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is known of one agent. `missing` are flags that its help does not name; `problem` '' = it can be used."""
+class AgentStatus:
+    """Status of one agent. `missing`: flags that its help does not list; `problem` '' = usable."""
 
     profile: str
     use: str
@@ -40,11 +42,11 @@ class Found:
     hint: str = ""
 
 
-def look(profile: Profile, environ: Mapping[str, str], root: str) -> Found:
-    """Without a call of a model: by its version, its help and what it says of a login."""
-    program = program_of(profile.use)
+def inspect_agent(profile: Profile, environ: Mapping[str, str], root: str) -> AgentStatus:
+    """Inspect an agent by its version, help and login status, without calling a model."""
+    program = vendor_program(profile.use)
     name = profile.executable or (program.name if program else _own(profile))
-    found = Found(profile.name, profile.use, name, tried=program.tried if program else "")
+    found = AgentStatus(profile.name, profile.use, name, tried=program.tried if program else "")
     if profile.use == "rehearsal":
         return replace(found, program="inside doflow", login="none needed")
     names = program.names if program else ()
@@ -58,27 +60,27 @@ def look(profile: Profile, environ: Mapping[str, str], root: str) -> Found:
         return _asked(replace(found, path=path), program, Command((path,), b"", env, folder), folder)
 
 
-def call(found: Found, profile: Profile, environ: Mapping[str, str]) -> Found:
-    """The smallest real call: whoever answers is installed, logged in, and knows the model."""
-    if found.problem or program_of(profile.use) is None:
+def make_test_call(found: AgentStatus, profile: Profile, environ: Mapping[str, str]) -> AgentStatus:
+    """Send one short question: an answer proves installation, login and model."""
+    if found.problem or vendor_program(profile.use) is None:
         return found
     with tempfile.TemporaryDirectory(prefix="doflow-probe-") as folder:
         named = replace(profile, executable=found.path)
         ask = Ask("probe", QUESTION, named, folder, "probe", "probe", profile.model)
-        agent = registry.find(profile.use)
+        agent = registry.find_agent(profile.use)
         out, err = os.path.join(folder, "out.log"), os.path.join(folder, "err.log")
         command = agent.call(ask, environ)
-        result = process.run(command, out, err, Timeout(0, 120))
+        result = runner.run(command, out, err, Timeout(0, 120))
         outcome = agent.outcome(ask, result, lambda: Path(out).read_text("utf-8", "replace"))
     return _called(found, outcome, result, command)
 
 
-def program_of(use: str) -> Program | None:
-    """The vendor's CLI behind an agent; None = it is none of those."""
-    return getattr(registry.find(use), "PROGRAM", None) if use in registry.CLIS else None
+def vendor_program(use: str) -> Program | None:
+    """The vendor's CLI of an agent; None = not a vendor's CLI."""
+    return getattr(registry.find_agent(use), "PROGRAM", None) if use in registry.CLIS else None
 
 
-def _called(found: Found, outcome: Outcome, result: Result, command: Command) -> Found:
+def _called(found: AgentStatus, outcome: Outcome, result: Result, command: Command) -> AgentStatus:
     if outcome.ok:
         used = outcome.usage
         tokens = f", {used.tokens_in + used.tokens_out} tokens" if used else ""
@@ -90,38 +92,35 @@ def _called(found: Found, outcome: Outcome, result: Result, command: Command) ->
     if outcome.status is Status.AUTH:
         login = f"{found.login}: refused" if found.login.startswith("by ") else "no"
         return replace(found, login=login, answered="no", problem=outcome.reason, hint=outcome.hint)
-    import shlex
 
-    hint = f"try it by hand: echo 'Say: ready' | {shlex.join(command.argv)}"
+    hint = f"try it: echo 'Say: ready' | {shlex.join(command.argv)}"
     return replace(found, answered="no", problem=outcome.reason, hint=hint)
 
 
-def _asked(found: Found, program: Program, bare: Command, folder: str) -> Found:
-    """Its version, its help, its login: each from a call of its own."""
+def _asked(found: AgentStatus, program: Program, bare: Command, folder: str) -> AgentStatus:
+    """Version, flags and login, each from its own program call."""
     result, said = _run(bare, ("--version",), folder)
     if result.code != 0 or result.stopped:
-        why = process.explain(result, bare.argv)
-        hint = f"try it by hand: {found.path} --version   or install it again: {program.install}"
-        return replace(found, problem=f"it does not even say its version: {why}", hint=hint)
+        why = runner.explain(result, bare.argv)
+        hint = f"try it: {found.path} --version   or reinstall it: {program.install}"
+        return replace(found, problem=f"cannot get its version: {why}", hint=hint)
     found = replace(found, version=_version(said))
     missing = tuple(flag for words, flags in program.asks for flag in _missing(bare, words, flags, folder))
     if missing:
-        hint = f"the version that was tried: {program.install}@{program.tried}"
-        problem = f"its help does not name {', '.join(missing)}, which doflow relies on"
+        hint = f"install the tested version: {program.install}@{program.tried}"
+        problem = f"its help does not list {', '.join(missing)}, which doflow relies on"
         return replace(found, missing=missing, problem=problem, hint=hint)
     login = _login(program, bare, folder)
     return replace(found, login=login, hint=program.login if login == _UNSEEN else "")
 
 
 def _missing(bare: Command, words: str, flags: str, folder: str) -> list[str]:
-    import re
-
     _, said = _run(bare, tuple(words.split()), folder)
     return [flag for flag in flags.split() if not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", said)]
 
 
 def _login(program: Program, bare: Command, folder: str) -> str:
-    """By a variable or a file that speaks for one; else the program is asked, if it can be."""
+    """How the user is logged in: by a variable, a file, or the program's status command."""
     for sign in program.signs:
         if sign.startswith("~"):
             if os.path.exists(os.path.join(bare.env.get("HOME", ""), sign[2:])):
@@ -140,13 +139,11 @@ def _is(name: str, sign: str) -> bool:
 
 def _run(bare: Command, words: tuple[str, ...], folder: str) -> tuple[Result, str]:
     out = os.path.join(folder, "-".join(words).replace("/", "") + ".log")
-    result = process.run(replace(bare, argv=(*bare.argv, *words)), out, out, PATIENCE)
-    return result, process.tail(out, 200_000)
+    result = runner.run(replace(bare, argv=(*bare.argv, *words)), out, out, PATIENCE)
+    return result, runner.tail(out, 200_000)
 
 
 def _version(said: str) -> str:
-    import re
-
     found = re.search(r"\d+\.\d+[\w.+-]*", said)
     return found.group() if found else "?"
 
@@ -165,5 +162,5 @@ def _own(profile: Profile) -> str:
 def _install(profile: Profile, program: Program | None) -> str:
     if program is None:
         return f"check `agents.{profile.name}.argv` in doflow.yaml"
-    where = f"   or say where it is: `agents.{profile.name}.executable` in doflow.yaml"
+    where = f"   or set its path: `agents.{profile.name}.executable` in doflow.yaml"
     return program.install + (where if profile.name != "-" else "")

@@ -1,22 +1,22 @@
-"""Prompt text: what an agent reads, made of the flow's words, the inputs and the contract. Pure."""
+"""Prompt text: built from the flow's prompt, the inputs and the required result. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from doflow.flow import findings
 from doflow.flow.findings import Finding
 from doflow.flow.model import Step
-from doflow.flow.substitution import substitute
-from doflow.util.records import dataclass
+from doflow.flow.parsing.syntax import substitute
 
-#: an input above this is named and passed as a path; nothing is ever cut silently
+#: a larger input is passed as a path; nothing is truncated silently
 INPUT_LIMIT = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A file given as context: where it is, and its words (None = too large, or not text: read it yourself)."""
+    """An input file: its path and text (None = too large or binary)."""
 
     path: str
     text: str | None
@@ -24,7 +24,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """All that goes into one prompt besides the flow's own words."""
+    """Everything in a prompt besides the flow's own text."""
 
     run: str
     run_dir: str
@@ -38,7 +38,7 @@ class Brief:
     trouble: str = ""
 
 
-def prompt(step: Step, brief: Brief, params: dict[str, str]) -> str:
+def step_prompt(step: Step, brief: Brief, params: dict[str, str]) -> str:
     """The whole prompt. Sections come in the order in which an agent needs them."""
     words = substitute(step.prompt.text, params).strip() if step.prompt else ""
     parts = [words, _place(step, brief), _contract(step, brief), *_revision(brief)]
@@ -52,16 +52,16 @@ def prompt(step: Step, brief: Brief, params: dict[str, str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def again(step: Step, brief: Brief) -> str:
-    """What an agent reads that goes on in its session: it knows its task and its inputs."""
+def retry_prompt(step: Step, brief: Brief) -> str:
+    """The prompt for an existing session, which already has the task and the inputs."""
     return f"{_trouble(brief)}\n\n{_contract(step, brief)}\n"
 
 
-def review(
+def review_prompt(
     persona: str, voice: str, own: str, run_dir: str, round_: int, inputs: Sequence[Input], code: str,
     known: Sequence[Finding],
 ) -> str:  # fmt: skip
-    """What a reviewer reads. In later rounds it sees what changed and what was open, not everything again."""
+    """The prompt of a reviewer. Later rounds contain only the changes and the open findings."""
     parts = [
         f"You review as **{persona}**. {voice.strip()}".strip(),
         own.strip(),
@@ -70,13 +70,13 @@ def review(
     if round_ > 1:
         parts.append(
             f"## Round {round_}\n\nThese findings were open. Say again those that still hold, with their id; name a new "
-            f"one only if it blocks (C or H).\n\n{findings.lines(found for found in known if found.status == 'open')}"
+            f"one only if it blocks (C or H).\n\n{findings.format_findings(found for found in known if found.status == 'open')}"
         )
     parts += [_input(given) for given in inputs]
     if code:
         shown = code if len(code) <= INPUT_LIMIT else None
         parts.append(
-            _input(Input("what changed", shown)) if shown else "## The code\n\nToo large to be shown: read it with git."
+            _input(Input("what changed", shown)) if shown else "## The code\n\nToo large to show: read it with git."
         )
     parts.append(_ANSWER)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -96,13 +96,13 @@ Then, as your very last line, exactly one of:
     VERDICT: NO-GO"""
 
 
-def fix(step: str, run_dir: str, listed: str, mine: Sequence[str], code: bool) -> str:
-    """What the fixer reads."""
+def fix_prompt(step: str, run_dir: str, listed: str, mine: Sequence[str], code: bool) -> str:
+    """The prompt of the fixer."""
     names = ", ".join(f"`{path}`" for path in mine)
     also = f", and {names}" if names else f"; of `{run_dir}/` none"
     allowed = f"Change the project's files as needed{also}." if code else f"Change only {names}."
     return (
-        f"Mend what the review `{step}` of the run in `{run_dir}/` found. {allowed} Work through every finding; keep all that "
+        f"Fix what the review `{step}` of the run in `{run_dir}/` found. {allowed} Work through every finding; keep all that "
         f"is not concerned. Where you disagree, say why beside the place. Do not commit, push, merge or start `doit`, "
         f"`doflow`, `prd`, `run-prd.sh` or `tsk`.\n\n## Findings\n\n{listed}\n"
     )
@@ -112,7 +112,7 @@ def _place(step: Step, brief: Brief) -> str:
     return (
         f"## Where you are\n\n"
         f"Step `{step.id}` of run `{brief.run}`, whose folder is `{brief.run_dir}/`. You work in the project's root. "
-        f"Nobody can answer questions. Do not commit, push, merge, switch branches or start `doit`, `doflow`, `prd`, "
+        f"No one can answer questions. Do not commit, push, merge, switch branches or start `doit`, `doflow`, `prd`, "
         f"`run-prd.sh` or `tsk`: that is done for you afterwards."
     )
 
@@ -140,7 +140,7 @@ def _contract(step: Step, brief: Brief) -> str:
 
 
 def _trouble(brief: Brief) -> str:
-    return f"## The last attempt did not pass\n\nMend exactly this:\n\n{_fence(brief.trouble)}"
+    return f"## The last attempt did not pass\n\nFix exactly this:\n\n{_fence(brief.trouble)}"
 
 
 def _revision(brief: Brief) -> Sequence[str]:
@@ -155,7 +155,7 @@ def _revision(brief: Brief) -> Sequence[str]:
 
 def _input(given: Input) -> str:
     if given.text is None:
-        return f"## Input: {given.path}\n\nToo large to be shown here. Read the file `{given.path}` yourself, whole."
+        return f"## Input: {given.path}\n\nToo large to show here. Read the file `{given.path}` yourself, whole."
     return f"## Input: {given.path}\n\n{_fence(given.text)}"
 
 

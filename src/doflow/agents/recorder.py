@@ -1,11 +1,12 @@
-"""Recording a call of an agent (`--record`): what it was told, what it said, what it changed, what it used.
+"""Recorder (`--record`): saves the prompt, output, file changes and usage of each agent call.
 
-Each call has a folder under `.doflow/runs/<run>/sessions/`. Secrets are taken out on the way in. The agent `replay` plays them.
+Each call has a folder under `.doflow/runs/<run>/sessions/`. Secrets are redacted. The agent `replay` replays them.
 """
 
 from __future__ import annotations
 
 import base64
+import difflib
 import json
 import os
 import stat
@@ -14,45 +15,49 @@ from pathlib import Path
 from typing import Any
 
 from doflow.flow.model import Ask, Outcome
+from doflow.git import history
 from doflow.guard.fence.scope import Scope
-from doflow.runs.context import STATE, World
+from doflow.runs.context import RunContext
 from doflow.runs.job import Job
-from doflow.util import atomic_files as files
-from doflow.util.process.command import Result
-from doflow.util.redaction import Redactor
+from doflow.util import atomic_files, file_signature, hints, state_folder
+from doflow.util.file_signature import FileSignature
+from doflow.util.process.runner import Result
+from doflow.util.text import Redactor
 
 LARGEST = 8_000_000
-_PASSED = (".git", STATE)
+_PASSED = (".git", state_folder.NAME)
 
-Look = dict[str, tuple[int, int, int, int]]
+Look = dict[str, FileSignature]
 
 
 class Recording:
-    """One call, from before it begins to its end."""
+    """The recording of one call."""
 
-    def __init__(self, ask: Ask, job: Job, world: World) -> None:
-        self._ask, self._job, self._world = ask, job, world
-        self._redactor = Redactor(world.environ)
-        self._before = _look(world.root)
+    def __init__(self, ask: Ask, job: Job, context: RunContext) -> None:
+        self._ask, self._job, self._context = ask, job, context
+        self._redactor = Redactor(context.environ)
+        self._before = _look(context.root)
 
     def end(self, result: Result, outcome: Outcome) -> None:
-        scope = Scope(self._job, self._world)
-        changed = [path for path in _changed(self._before, _look(self._world.root)) if scope.allows(path)]
+        scope = Scope(self._job, self._context)
+        changed = [path for path in _changed(self._before, _look(self._context.root)) if scope.allows(path)]
         kept = [self._change(path) for path in changed]
-        with self._world.guard:
+        with self._context.guard:
             folder = self._folder()
         self._put(folder / "prompt.md", self._ask.prompt)
         self._put(folder / "answer.md", outcome.text)
         self._put(folder / "diff.patch", "".join(self._diff(path) for path in changed))
-        files.write(str(folder / "changes.json"), json.dumps(kept, indent=1).encode(), sync=False)
+        atomic_files.write_file(str(folder / "changes.json"), json.dumps(kept, indent=1).encode(), sync=False)
         self._copy(result.out, folder / "stream.log")
         self._copy(result.err, folder / "stderr.log")
         about = json.dumps(self._about(result, outcome), indent=1)
-        files.write(str(folder / "call.json"), self._redactor.text(about).encode(), sync=False)  # last: now it counts
+        atomic_files.write_file(
+            str(folder / "call.json"), self._redactor.text(about).encode(), sync=False
+        )  # written last: it marks a complete recording
 
     def _folder(self) -> Path:
         ask = self._ask
-        base = self._world.state_dir / "sessions"
+        base = self._context.state_dir / "sessions"
         base.mkdir(parents=True, exist_ok=True)
         words = [ask.step, ask.phase, ask.role if ask.role != "step" else "", ask.persona]
         name = ".".join(word.replace("/", ".").replace(":", ".") for word in words if word)
@@ -63,18 +68,19 @@ class Recording:
     def _about(self, result: Result, outcome: Outcome) -> dict[str, Any]:
         ask, usage = self._ask, outcome.usage
         used = {name: getattr(usage, name) for name in usage.__slots__} if usage else None
+        hint = hints.text(outcome.hint, outcome.next)
         return {
-            "format": 1, "run": ask.run, "run_dir": self._world.run.dir, "root": ask.root, "flow": self._world.flow.name,
+            "format": 1, "run": ask.run, "run_dir": self._context.run.dir, "root": ask.root, "flow": self._context.flow.name,
             "step": ask.step, "phase": ask.phase, "role": ask.role, "persona": ask.persona, "round": ask.round,
             "attempt": ask.attempt, "agent": ask.profile.name, "use": ask.profile.use, "model": outcome.model or ask.model,
-            "status": outcome.status.value, "reason": outcome.reason, "hint": outcome.hint, "transient": outcome.transient,
+            "status": outcome.status.value, "reason": outcome.reason, "hint": hint, "transient": outcome.transient,
             "resume_at": outcome.resume_at, "code": result.code, "stopped": result.stopped,
             "seconds": round(result.elapsed, 3), "usage": used,
         }  # fmt: skip
 
     def _change(self, path: str) -> dict[str, Any]:
-        """A file as it was left; what is too large is named, and cannot be played."""
-        full = os.path.join(self._world.root, path)
+        """A changed file; one that is too large is only named and cannot be replayed."""
+        full = os.path.join(self._context.root, path)
         try:
             found = os.lstat(full)
         except OSError:
@@ -92,12 +98,13 @@ class Recording:
 
     def _diff(self, path: str) -> str:
         """Against the last commit, for reading."""
-        import difflib
 
-        from doflow.git import history
-
-        old = history.show(self._world.git, "HEAD", f"{self._world.prefix}{path}") if self._world.head.commit else None
-        full = self._world.root / path
+        old = (
+            history.file_at(self._context.git, "HEAD", f"{self._context.prefix}{path}")
+            if self._context.head.commit
+            else None
+        )
+        full = self._context.root / path
         new = full.read_bytes() if full.is_file() and not full.is_symlink() else None
         if b"\0" in (old or b"") + (new or b""):
             return f"Binary files a/{path} and b/{path} differ\n"
@@ -109,7 +116,7 @@ class Recording:
         )
 
     def _put(self, path: Path, text: str) -> None:
-        files.write(str(path), self._redactor.text(text).encode("utf-8", "surrogateescape"), sync=False)
+        atomic_files.write_file(str(path), self._redactor.text(text).encode("utf-8", "surrogateescape"), sync=False)
 
     def _copy(self, source: str, target: Path) -> None:
         try:
@@ -127,7 +134,7 @@ def _look(root: Path) -> Look:
     return dict(_walk(str(root), ""))
 
 
-def _walk(folder: str, prefix: str) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+def _walk(folder: str, prefix: str) -> Iterator[tuple[str, FileSignature]]:
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -139,8 +146,7 @@ def _walk(folder: str, prefix: str) -> Iterator[tuple[str, tuple[int, int, int, 
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(entry.path, f"{path}/")
         else:
-            found = entry.stat(follow_symlinks=False)
-            yield path, (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+            yield path, file_signature.from_status(entry.stat(follow_symlinks=False))
 
 
 def _changed(before: Look, after: Look) -> list[str]:

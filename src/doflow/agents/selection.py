@@ -1,77 +1,92 @@
-"""Who does a step: its agent, or who stands in for it while that one is rate limited; and is everybody there?"""
+"""Agent selection: the agent of a step or its fallback, checks before a run starts, and transports."""
 
 from __future__ import annotations
 
-from doflow.agents import rate_limits as patience, registry, spending as budget
-from doflow.flow.model import BY_AGENT, Profile, Step
-from doflow.runs.context import World
+from dataclasses import replace
+from typing import Protocol
+
+from doflow.agents import rate_limits, registry, spending, subagent_order
+from doflow.agents.adapters import vendor_cli
+from doflow.flow.model import BY_AGENT, Ask, Outcome, Profile, Step
+from doflow.flow.parsing import loader
+from doflow.guard import sandbox
+from doflow.runs.context import RunContext
+from doflow.runs.job import Job
 from doflow.util.errors import UsageError
-from doflow.util.records import replace
 
 
-def profile(step: Step, world: World) -> Profile:
-    """Who does a step now; an agent that is not there, or not named, is an error in words."""
-    return _named(patience.stand_in(step, world), step, world)
+def find_profile(step: Step, context: RunContext) -> Profile:
+    """The profile that does a step now; an undefined agent is an error."""
+    return _named(rate_limits.available_agent(step, context), step, context)
 
 
-def model(step: Step, profile: Profile, world: World) -> str:
-    """A step's own model is of its own agent: who stands in for that one has a model of his own."""
-    return (step.model if profile.name == world.profile_of(step) else "") or profile.model
+def choose_model(step: Step, profile: Profile, context: RunContext) -> str:
+    """The model of a step: its own `model` applies only to its own agent, not to a fallback."""
+    return (step.model if profile.name == context.profile_of(step) else "") or profile.model
 
 
-def check(world: World) -> None:
-    """Before a run begins: is everybody there who is to do a step of it, or may stand in for somebody?"""
-    for name in world.order():
-        step = world.flow.step(name)
+def check_agents(context: RunContext) -> None:
+    """Before a run starts: check every agent that may do a step, including fallbacks."""
+    for name in context.order.active():
+        step = context.flow.step(name)
         if step is not None and (step.kind in BY_AGENT or step.repair):
-            for who in patience.chain(step, world):
-                _check(_named(who, step, world), step, world)
+            for who in rate_limits.candidate_agents(step, context):
+                _check(_named(who, step, context), step, context)
             if step.fixer:
-                _named(world.profile_of(replace(step, agent=step.fixer)), step, world)
+                _named(context.profile_of(replace(step, agent=step.fixer)), step, context)
 
 
-def _check(profile: Profile, step: Step, world: World) -> None:
-    agent = registry.find(profile.use)
+def _check(profile: Profile, step: Step, context: RunContext) -> None:
+    agent = registry.find_agent(profile.use)
     if profile.args and profile.use in registry.CLIS:
-        from doflow.agents.adapters import vendor_cli as endings
-
-        endings.refuse_managed(getattr(agent, "PROGRAM"), profile)  # noqa: B009 - only a CLI's file has one
+        vendor_cli.refuse_managed(getattr(agent, "PROGRAM"), profile)  # noqa: B009 - only a CLI's file has one
     if step.machine:
-        from doflow.agents import subagent_order as ordering
-
-        ordering.check(step, profile, str(world.root))
+        subagent_order.check_machine(step, profile, str(context.root))
     if profile.sandbox:
-        from doflow.guard import sandbox
-
-        sandbox.probe(profile, str(world.root), world.environ)
-    budget.check(profile, step, world)
+        sandbox.probe(profile, str(context.root), context.environ)
+    spending.check_prices(profile, step, context)
     if step.via == "tmux" or step.judge:
-        from doflow.supervise import pane_call as paned
-
-        paned.refuse(step, profile, world)
+        find_transport("tmux").check(step, profile, context)
 
 
-def _named(name: str, step: Step, world: World) -> Profile:
-    found = world.settings.profile(name)
+def _named(name: str, step: Step, context: RunContext) -> Profile:
+    found = context.settings.profile(name)
     if found is None and name in registry.KNOWN:
         return Profile(name, name)
     if found is None:
-        known = ", ".join(profile.name for profile in world.settings.agents)
-        at = _place(name, step, world)
+        known = ", ".join(profile.name for profile in context.settings.agents)
+        at = _place(name, step, context)
         raise UsageError(
-            f"{at}step {step.id} wants the agent {name!r}, which doflow.yaml does not have (it has: {known})",
+            f"{at}step {step.id} wants the agent {name!r}, which doflow.yaml does not define (defined: {known})",
             f"add it below `agents:` in doflow.yaml, for example  {name}: {{use: command, argv: [python3, agent.py]}}",
         )
     return found
 
 
-def _place(name: str, step: Step, world: World) -> str:
-    """Where the flow's file names this agent, as a prefix; '' = it does not."""
-    from doflow.flow.parsing import loader as load
-
+def _place(name: str, step: Step, context: RunContext) -> str:
+    """The place in the flow's file that names this agent, as a prefix; '' = none."""
     word = next((word for word in ("agent", "fallback", "fixer") if getattr(step, word) == name), "")
-    if not word or world.options.agent == name:
+    if not word or context.options.agent == name:
         return ""
-    drawn = world.flow.file.endswith((".dot", ".gv"))
-    at = step.origin if drawn else load.place(world.root, step, word)
+    drawn = context.flow.file.endswith((".dot", ".gv"))
+    at = step.origin if drawn else loader.key_origin(context.root, step, word)
     return f"{at.file}:{at.line}:{at.column}: "
+
+
+class Transport(Protocol):
+    def check(self, step: Step, profile: Profile, context: RunContext) -> None:
+        """Raises before a run starts if the step cannot be done this way."""
+
+    def send(self, ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
+        """One call from start to end; `out` is its log."""
+
+
+_transports: dict[str, Transport] = {}
+
+
+def register_transport(name: str, transport: Transport) -> None:
+    _transports[name] = transport
+
+
+def find_transport(name: str) -> Transport:
+    return _transports[name]

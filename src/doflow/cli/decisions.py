@@ -1,4 +1,4 @@
-"""A person decides: the run is opened under the lock and made good, the decision written down and committed."""
+"""Commands that decide: open and recover the run under the lock, then record and commit the decision."""
 
 from __future__ import annotations
 
@@ -8,103 +8,101 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from doflow.cli.context import Desk
-from doflow.cli.report import next_command as advice
-from doflow.config import project
+from doflow.cli import next_command, output
+from doflow.cli.context import CommandContext
 from doflow.engine.doit import backend as state
-from doflow.engine.jobs import commit as settle
-from doflow.engine.lifecycle import recovery, start as intake
-from doflow.engine.lifecycle.session import Work
+from doflow.engine.jobs import commit
+from doflow.engine.lifecycle import recovery, start
+from doflow.engine.lifecycle.session import ActiveRun
 from doflow.flow import plan
 from doflow.flow.model import Step
-from doflow.git import branches as branch
-from doflow.runs.context import World
+from doflow.git import refs
+from doflow.runs.context import RunContext
+from doflow.util import state_folder
 from doflow.util.errors import UsageError
 
 
 @contextmanager
-def opened(run: str = "") -> Iterator[tuple[Desk, Work]]:
-    """The run that is meant, under the run lock, as the next `doit FLOW` would find it. Nothing is begun yet."""
-    desk = Desk()
-    desk.session.quiet = True
-    with desk.changing():
-        work = desk.work(desk.run(run))
-        if work.world.run.fresh:
-            name = work.world.run.name
-            raise UsageError(f"run {name} has nothing to decide here yet", _unbegun(work.world))
-        intake.preflight(work.world, paying=False)
-        work.back = recovery.recover(work.world, work.fence)
-        yield desk, work
+def open_run(run: str = "") -> Iterator[tuple[CommandContext, ActiveRun]]:
+    """Open the run under the run lock, recovered as the next `doit FLOW` would. Nothing is started."""
+    command = CommandContext()
+    command.session.quiet = True
+    with command.changing():
+        work = command.work(command.run(run))
+        if work.context.run.fresh:
+            name = work.context.run.name
+            raise UsageError(f"run {name} has not been started here yet", _unbegun(work.context))
+        start.preflight(work.context, paying=False)
+        work.back = recovery.recover(work.context, work.fence)
+        yield command, work
 
 
-def _unbegun(world: World) -> str:
-    if world.head.branch != world.run.branch:
-        return f"git switch {world.run.branch}   if it is on that branch; doflow status"
-    return f"doit {world.flow.name} --run={world.run.name}{world.wished}"
+def _unbegun(context: RunContext) -> str:
+    if context.head.branch != context.run.branch:
+        return f"git switch {context.run.branch}   if it is on that branch; else: doflow status"
+    return f"doit {context.flow.name} --run={context.run.name}{context.lasting_options}"
 
 
-def kept(work: Work, subject: str, paths: tuple[str, ...] = (), step: str = "") -> str:
-    """The lock written and committed, with the files that belong to the decision; safe to repeat."""
-    return settle.commit_lock(work.world, subject, paths, step)
+def commit_decision(work: ActiveRun, subject: str, paths: tuple[str, ...] = (), step: str = "") -> str:
+    """Write and commit the lock file with the files of the decision; safe to repeat."""
+    return commit.commit_lock(work.context, subject, paths, step)
 
 
-def closed(work: Work, reason: str) -> None:
-    """The status that other programs poll: nobody works, and the same command goes on."""
-    work.projection.finish("paused", reason)
+def mark_paused(work: ActiveRun, reason: str) -> None:
+    """Write the status for other programs: no run is active, and the same command continues."""
+    work.status_file.finish("paused", reason)
 
 
-def standing(world: World) -> str:
+def read_status(context: RunContext) -> str:
     """The status on disk ('' = none)."""
     try:
-        return str(json.loads((world.state_dir / "pipeline-state.json").read_bytes())["status"])
+        return str(json.loads((context.state_dir / "pipeline-state.json").read_bytes())["status"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
 
-def decider(world: World) -> str:
-    """The name that git knows the person by."""
-    return branch.identity(world.head).partition(" <")[0]
+def git_user_name(context: RunContext) -> str:
+    """The user's name in git."""
+    return refs.identity(context.head).partition(" <")[0]
 
 
-def named(work: Work, said: str) -> Step:
-    """A step as a person names it: `plan`, `tiny:plan`, `plan.gate`."""
-    bare = said.removeprefix(f"{work.world.flow.name}:")
+def find_step(work: ActiveRun, said: str) -> Step:
+    """A step by any of its names: `plan`, `tiny:plan`, `plan.gate`."""
+    bare = said.removeprefix(f"{work.context.flow.name}:")
     for part in (".gate", ".clarify", ".route"):
         bare = bare.removesuffix(part)
-    return Desk.step(work, bare)
+    return CommandContext.step(work, bare)
 
 
-def has_gate(step: Step, world: World) -> bool:
-    return step.kind == "gate" or bool(plan.gate_text(step, world.settings))
+def has_gate(step: Step, context: RunContext) -> bool:
+    return step.kind == "gate" or bool(plan.gate_text(step, context.settings))
 
 
-def unremember(world: World, names: tuple[str, ...]) -> None:
-    """doit's rows of these steps are taken away, also where somebody told doit to forget them."""
-    path = world.root / project.STATE / "state.db"
+def drop_doit_rows(context: RunContext, names: tuple[str, ...]) -> None:
+    """Remove doit's rows of these steps, including the marks of `doit forget`."""
+    path = context.root / state_folder.DOIT_DATABASE
     if path.exists():
         parts = ("", ".clarify", ".gate", ".route")
         backend = state.Backend(str(path), json)
-        backend.drop(f"{world.flow.name}:{name}{part}" for name in names for part in parts)
+        backend.drop(f"{context.flow.name}:{name}{part}" for name in names for part in parts)
         backend.dump()
 
 
-def onward(world: World) -> str:
-    """The command that goes on."""
-    return advice.command(world)
+def continue_command(context: RunContext) -> str:
+    """The command that continues the run."""
+    return next_command.continue_command(context)
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    """What every deciding command takes."""
-    parser.add_argument("--run", default="", metavar="RUN", help="the run: its name or number (default: this branch's)")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of words")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of all commands that decide."""
+    parser.add_argument("--run", default="", metavar="RUN", help="run name or number (default: the run of this branch)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def tell(args: argparse.Namespace, words: str, **data: Any) -> int:
-    """Say what happened, as words or as data."""
-    from doflow.cli import output as commands
-
+def print_result(args: argparse.Namespace, words: str, **data: Any) -> int:
+    """Print what happened, as text or as JSON."""
     if args.json:
-        commands.say_json(data | {"message": words})
+        output.say_json(data | {"message": words})
     else:
-        commands.say(words)
+        output.say(words)
     return 0

@@ -1,7 +1,8 @@
-"""`doflow VERB …`: arguments in, exit code out. Only the verb asked for is imported; `hook` and `run` before all else."""
+"""`doflow VERB …`: parses arguments, returns the exit code. Imports only the command that is used."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -11,41 +12,35 @@ if TYPE_CHECKING:
 
 VERBS = {
     "init": "make this git repository a doflow project",
-    "demo": "watch a whole flow in a throw-away project, offline",
-    "run": "run a flow, or go on with one (the same as `doit FLOW`)",
-    "status": "what each run has done, and what it waits for",
-    "plan": "what would run now, and why; nothing is run",
-    "why": "why a step is, or is not, up to date",
-    "approve": "say yes at a gate",
-    "reject": "say no at a gate, with a note for the agent",
-    "answer": "answer the questions that an agent left",
-    "adopt": "keep what you wrote as a step's result",
-    "reset": "let steps count as not done",
-    "logs": "what agents and commands said",
-    "show": "a flow as a graph: text, mermaid, dot, svg",
-    "validate": "every problem of every flow, with file, line and column",
-    "dot": "DOT pipelines: status, nodes, edges, new ones",
-    "config": "every setting, and where it came from",
-    "agents": "which agents there are, and whether each can do its work here",
-    "cost": "what agents used: tokens, US dollars, time",
-    "verify": "does the history bear out what the lock says?",
-    "hooks": "let an agent's hooks enforce the order of its sub-agents: install, remove, show",
-    "hook": "what those hooks call; it reads the agent's question on standard input",
-    "machine": "the order of sub-agents: status, history, complete, reset, restore, show, metrics, check",
-    "quarantine": "what was moved out of the way: list, show, restore",
-    "guardian": "run pipelines under supervision; the guardian's tools",
-    "runner": "watch one orchestrator in tmux; the runner's tools",
-    "signal": "what the layers of a pipeline told each other; answer a question",
-    "clean": "remove state that is not needed any more",
-}
-#: folder of `cli/commands` → its verbs
-FOLDERS = {
-    "run": ("run", "plan", "status", "why", "logs", "show", "cost", "verify"),
-    "decide": ("approve", "reject", "answer", "adopt", "reset"),
-    "project": ("init", "demo", "validate", "config", "agents", "clean", "quarantine"),
-    "supervise": ("dot", "guardian", "runner", "signal", "hook", "hooks", "machine"),
+    "demo": "run a complete flow in a temporary project, offline",
+    "run": "run or continue a flow (same as `doit FLOW`)",
+    "status": "show the progress of each run and what it is waiting for",
+    "plan": "show what would run, and why (dry run)",
+    "why": "explain why a step is or is not up to date",
+    "approve": "approve a gate",
+    "reject": "reject a step's result, with a note for the agent",
+    "answer": "answer an agent's open questions",
+    "adopt": "keep your files as a step's result",
+    "reset": "mark steps as not done",
+    "logs": "show the output of agents and commands",
+    "show": "draw a flow as text, mermaid, dot or svg",
+    "validate": "check all flows; problems with file, line and column",
+    "dot": "DOT pipelines: status, edit nodes and edges, generate",
+    "config": "show every setting and its origin",
+    "agents": "list agents, and check that each can be used here",
+    "cost": "usage of agents: tokens, US dollars, time",
+    "verify": "check doflow.lock against files and git history",
+    "hooks": "agent hooks that enforce the order of sub-agents: install, remove, show",
+    "hook": "called by those hooks; reads the agent's request from standard input",
+    "machine": "state machine for sub-agents: status, history, complete, reset, restore, show, metrics, check",
+    "quarantine": "files moved to quarantine: list, show, restore",
+    "guardian": "run pipelines under supervision, and the guardian's tools",
+    "runner": "supervise one orchestrator in tmux, and the runner's tools",
+    "signal": "messages between the layers of a pipeline: list, answer, log",
+    "clean": "remove old logs, caches and other unneeded state",
 }
 ERROR, INTERRUPTED = 1, 130
+GUARDIAN_TOOLS = ("spawn-runner", "wait-for-signal", "read-signal", "respond-to-runner", "escalate-to-terminal")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,16 +55,22 @@ def main(argv: list[str] | None = None) -> int:
         return _failed(error, "--json" in words, _tool(words))
 
 
+def tool_main() -> int:
+    """Entry point of the eleven tool scripts: `doflow-signal-guardian …` is `doflow runner signal-guardian …`."""
+    name = os.path.basename(sys.argv[0]).removesuffix(".py").removesuffix(".exe").removeprefix("doflow-")
+    return main(["guardian" if name in GUARDIAN_TOOLS else "runner", name, *sys.argv[1:]])
+
+
 def _verb(words: list[str]) -> int:
     if words and words[0] == "hook" and words[1:] and words[1] not in ("-h", "--help"):
-        from doflow.hooks import handler as hook
+        from doflow.hooks import handler
 
-        return hook.run(words[1:])
-    from doflow.util import stdio as outlet
+        return handler.run(words[1:])
+    from doflow.util import stdio
 
-    outlet.open_(patient=words[:1] == ["run"])
+    stdio.open_(patient=words[:1] == ["run"])
     if words and words[0] == "run":
-        from doflow.cli.commands.run import run
+        from doflow.cli.commands import run
 
         return run.run(words[1:])
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -90,10 +91,10 @@ def _help(words: list[str]) -> int:
         return _verb([words[0], "--help"])
     lines = [f"  {verb:<11} {about}" for verb, about in VERBS.items()]
     sys.stdout.write(
-        "usage: doflow VERB …\n\nMake for coding agents: flows in YAML, done by agents, every step a doit task.\n\n"
+        "usage: doflow VERB …\n\nMake for coding agents: flows in YAML, steps run by agents, each step a doit task.\n\n"
         + "\n".join(lines)
-        + '\n\n`doflow VERB --help` says more. `doit list` shows the flows; `doit FLOW --goal="…"` runs one.\n'
-        "Exit codes: 0 done, 1 error, 2 paused (a person is needed), 3 rate limited, 130 interrupted.\n"
+        + '\n\nRun `doflow VERB --help` for details. `doit list` shows the flows; `doit FLOW --goal="…"` runs one.\n'
+        "Exit codes: 0 done, 1 error, 2 paused (waiting for you), 3 rate limited, 130 interrupted.\n"
     )
     return 0
 
@@ -104,25 +105,21 @@ def _unknown(word: str) -> Exception:
     from doflow.util.errors import UsageError
 
     near = difflib.get_close_matches(word, VERBS, 1)
-    hint = f"did you mean: doflow {near[0]}" if near else "doflow --help lists the verbs; a flow runs with: doit FLOW"
-    return UsageError(f"doflow has no verb {word!r}", hint)
+    hint = f"did you mean: doflow {near[0]}" if near else "doflow --help lists the commands; to run a flow: doit FLOW"
+    return UsageError(f"unknown command: {word!r}", hint)
 
 
 def _command(verb: str, words: list[str]) -> int:
     from importlib import import_module
 
-    module = import_module(f"doflow.cli.commands.{_folder(verb)}.{verb}")
+    module = import_module(f"doflow.cli.commands.{verb}")
     parser = _parser(verb, module)
     module.arguments(parser)
     try:
         args = parser.parse_args(words)
-    except SystemExit as end:  # --help; a bad word raises UsageError, since 2 means paused
+    except SystemExit as end:  # --help; errors raise UsageError, since exit code 2 means paused
         return ERROR if end.code else 0
     return int(getattr(module, verb)(args))
-
-
-def _folder(verb: str) -> str:
-    return next(folder for folder, verbs in FOLDERS.items() if verb in verbs)
 
 
 def _parser(verb: str, module: ModuleType) -> ArgumentParser:
@@ -145,19 +142,19 @@ def _parser(verb: str, module: ModuleType) -> ArgumentParser:
 
 
 def _tool(words: list[str]) -> bool:
-    """The tools of the guardian and the runner answer with one JSON object on standard output, whatever happens."""
+    """The tools of guardian and runner always print one JSON object on standard output."""
     if not words or words[0] not in ("guardian", "runner"):
         return False
     return len(words) < 2 or words[1] not in ("run", "launch", "stop")
 
 
 def _failed(error: Exception, as_json: bool, tool: bool = False) -> int:
-    """Our own errors and the disk's as words; anything else is a bug and shows itself whole."""
+    """Print doflow's and I/O errors as messages; anything else is a bug and is raised."""
     from doflow.util.errors import DoflowError
 
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
-        error = DoflowError(f"{name}{error.strerror or error}", "look at the file or the disk, then try again")
+        error = DoflowError(f"{name}{error.strerror or error}", "check the file and the disk, then try again")
     if not isinstance(error, DoflowError):
         raise error
     if tool:
@@ -165,10 +162,10 @@ def _failed(error: Exception, as_json: bool, tool: bool = False) -> int:
 
         say_json({"status": "error", "message": error.message, "hint": error.hint})
     elif as_json:
-        from doflow.util import json_error as early
+        from doflow.util import errors
 
         problems = [{name: getattr(p, name) for name in p.__slots__} for p in getattr(error, "problems", ())]
-        sys.stderr.write(early.line(error.message, error.hint, **({"problems": problems} if problems else {})))
+        sys.stderr.write(errors.error_json(error.message, error.hint, **({"problems": problems} if problems else {})))
     else:
         from doflow.util.text import clean
 
@@ -176,7 +173,7 @@ def _failed(error: Exception, as_json: bool, tool: bool = False) -> int:
     try:
         sys.stdout.flush()
     except OSError:
-        from doflow.util import stdio as outlet
+        from doflow.util import stdio
 
-        outlet.give_up()
+        stdio.give_up()
     return ERROR

@@ -1,42 +1,45 @@
-"""One verb per file. A file offers ABOUT, EXAMPLES, `arguments(parser)` and a function named like the verb.
+"""Printing for commands: text made safe for a terminal, tables, JSON.
 
-Here is how all of them print: text made safe for a terminal, tables, JSON.
+A command module has ABOUT, EXAMPLES, `arguments(parser)` and a function with the name of the command.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterable, Sequence
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from doflow.util import errors
+from doflow.util.text import clean
 
 
 def say(text: str = "") -> None:
-    """A line for the person; what could fool a terminal is written out."""
-    from doflow.util.text import clean
-
+    """Print a line; control characters are escaped."""
     sys.stdout.write(clean(text) + "\n")
 
 
 def warn(text: str) -> None:
-    from doflow.util.text import clean
-
     sys.stdout.flush()
     sys.stderr.write(clean(text) + "\n")
 
 
 def say_json(value: object) -> None:
-    """One JSON document; plain ASCII, so that no locale and no terminal can spoil it."""
-    import json
-
+    """Print one JSON document in ASCII, safe for any locale and terminal."""
     sys.stdout.write(json.dumps(value, indent=1) + "\n")
 
 
 def table(rows: Iterable[Sequence[str]], indent: str = "") -> None:
-    """Columns as wide as their widest cell; the last one runs free."""
+    """Print columns as wide as their widest cell; the last one is not padded."""
     kept = [tuple(" ".join(cell.split()) for cell in row) for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*kept, strict=True)]
     for row in kept:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         say(f"{indent}{'  '.join(cells)}".rstrip())
+
+
+def refuse(words: str, as_json: bool, hint: str = "doflow run --help") -> int:
+    if as_json:
+        sys.stderr.write(errors.error_json(words, hint))
+    else:
+        sys.stderr.write(f"ERROR: {words}\n  hint: {hint}\n" if hint else f"ERROR: {words}\n")
+    return 1

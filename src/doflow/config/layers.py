@@ -1,4 +1,4 @@
-"""Settings laid over each other: defaults, file, environment, flags; and for each value who said it last."""
+"""Layers of settings: defaults, file, environment, flags; and the origin of each value."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from doflow.flow.parsing import document as strict, schema, syntax as notation
+from doflow.flow.parsing import document, loader, schema, syntax
 from doflow.flow.parsing.document import Doc, nearest
 from doflow.util.errors import FlowError, Problem
 
 if TYPE_CHECKING:
-    from doflow.flow.parsing.schema_errors import Fault
+    from doflow.flow.parsing.schema import SchemaViolation
 
 FILE = "doflow.yaml"
 PREFIX = "DOFLOW_SET_"
@@ -52,8 +52,8 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-class Book:
-    """All values laid over each other, and for each who said it last."""
+class LayeredSettings:
+    """The merged values of all layers, and the origin of each."""
 
     def __init__(self, doc: Doc | None) -> None:
         self.doc = doc
@@ -73,8 +73,8 @@ class Book:
                 target[key] = entry
                 self.where[path] = where
 
-    def said(self, path: Keys) -> str:
-        """Who said it, with the line where it was the file."""
+    def origin(self, path: Keys) -> str:
+        """Where a value comes from, with the line if it is the file."""
         where = self.where.get(path, "default")
         return f"{FILE}:{self.doc.line(path)}" if where == FILE and self.doc else where
 
@@ -86,54 +86,52 @@ class Book:
         return Problem(where, 1, 1, message, hint)
 
 
-def from_environment(book: Book, name: str, text: str) -> list[Problem]:
+def from_environment(layers: LayeredSettings, name: str, text: str) -> list[Problem]:
     parts = name.removeprefix(PREFIX).lower().split("__")
     try:
-        path = _known(parts, book)
-    except notation.Bad as bad:
+        path = _setting_path(parts, layers)
+    except syntax.InvalidSyntax as bad:
         return [Problem(name, 1, 1, bad.message, bad.hint)]
-    faults: tuple[Fault, ...] = ()
-    for value in _meanings(text, name):
+    faults: tuple[SchemaViolation, ...] = ()
+    for value in _possible_values(text, name):
         layer = _nested(path, value)
         found = schema.faults(layer, "doflow")
         if not found:
-            book.add(layer, name)
+            layers.add(layer, name)
             return []
         faults = faults or found
     return [Problem(name, 1, 1, fault.message, fault.hint) for fault in faults]
 
 
-def _meanings(text: str, name: str) -> Iterator[object]:
-    """What a variable's text can mean: a YAML value, else the text as it stands."""
+def _possible_values(text: str, name: str) -> Iterator[object]:
+    """The possible values of a variable: parsed as YAML, else the text itself."""
     if not text:
         yield from ("", None)
     elif text.replace("_", "").replace("-", "").replace(".", "").isalnum():
-        yield strict.scalar(text)
+        yield document.parse_scalar(text)
     else:
-        from doflow.flow.parsing import loader as load
-
         with suppress(FlowError):
-            yield load.parse(text, name)
+            yield loader.parse_yaml(text, name)
     yield text
 
 
-def from_flag(book: Book, name: str, value: object) -> list[Problem]:
+def from_flag(layers: LayeredSettings, name: str, value: object) -> list[Problem]:
     shown = "--" + name.replace("_", "-")
     try:
-        path = _known(name.split("."), book)
-    except notation.Bad as bad:
+        path = _setting_path(name.split("."), layers)
+    except syntax.InvalidSyntax as bad:
         return [Problem(shown, 1, 1, bad.message, bad.hint)]
     layer = _nested(path, list(value) if isinstance(value, tuple) else value)
     found = schema.faults(layer, "doflow")
     if not found:
-        book.add(layer, shown)
+        layers.add(layer, shown)
     return [Problem(shown, 1, 1, fault.message, fault.hint) for fault in found]
 
 
-def _known(parts: list[str], book: Book) -> Keys:
-    """The path that the parts mean; names a person chose are found whether written with - or _."""
-    tree = schema.read("doflow")
-    node, here = tree, book.value
+def _setting_path(parts: list[str], layers: LayeredSettings) -> Keys:
+    """The path of a setting; names chosen by the user match with - or _."""
+    tree = schema.load_schema("doflow")
+    node, here = tree, layers.value
     path: list[str] = []
     for part in parts:
         if "$ref" in node:
@@ -142,16 +140,16 @@ def _known(parts: list[str], book: Book) -> Keys:
         if part in fixed:
             node, name = fixed[part], part
         elif part and isinstance(free, dict):
-            node, name = free, _chosen(part, here, path)
+            node, name = free, _matching_name(part, here, path)
         else:
             hint = nearest(part, list(fixed)) or f"known here: {', '.join(fixed) or 'nothing'}"
-            raise notation.Bad(f"there is no setting {'.'.join((*path, part))!r}", hint)
+            raise syntax.InvalidSyntax(f"unknown setting {'.'.join((*path, part))!r}", hint)
         path.append(name)
         here = here.get(name, {}) if isinstance(here, dict) else {}
     return tuple(path)
 
 
-def _chosen(part: str, here: Mapping[str, Any], path: list[str]) -> str:
+def _matching_name(part: str, here: Mapping[str, Any], path: list[str]) -> str:
     same = (name for name in here if name.lower().replace("-", "_") == part.replace("-", "_"))
     if path == ["gates"]:
         part = part.replace("after_", "after-", 1)

@@ -1,4 +1,4 @@
-"""doflow.yaml with every default filled in: which value holds, and who said it.
+"""Settings: the effective value of each, with its origin.
 
 defaults < doflow.yaml < DOFLOW_SET_<PATH> < flags
 """
@@ -10,97 +10,98 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from doflow.config.layers import FILE, PREFIX, Book, Keys, from_environment, from_flag
-from doflow.flow.model import Budget, Profile, Retry, Settings
-from doflow.flow.model_oversight import Supervision
-from doflow.flow.parsing import document as strict, schema, syntax as notation
+from doflow.config.layers import FILE, PREFIX, Keys, LayeredSettings, from_environment, from_flag
+from doflow.flow.model import Budget, Profile, Retry, Settings, Supervision
+from doflow.flow.parsing import document, loader, schema, syntax
 from doflow.flow.parsing.document import Doc, nearest
+from doflow.flow.parsing.syntax import COMMANDS
 from doflow.util.errors import FlowError, Problem
-from doflow.util.process.command import Timeout
+from doflow.util.process.runner import Timeout
 
 _TEXTS = ("model", "executable", "fallback", "sandbox", "sessions")
 _NO_FLAGS: Mapping[str, object] = {}
 
 
 def load(root: Path, environ: Mapping[str, str], flags: Mapping[str, object] = _NO_FLAGS) -> Settings:
-    """The settings of a project; raises FlowError with everything that is wrong in them."""
-    book = Book(_file(root))
+    """The settings of a project; raises FlowError with every problem in them."""
+    layers = LayeredSettings(_file(root))
     found: list[Problem] = []
     for name, value in sorted(environ.items()):
         if name.startswith(PREFIX):
-            found += from_environment(book, name, value)
+            found += from_environment(layers, name, value)
     for name, flag in flags.items():
         if flag is not None:
-            found += from_flag(book, name, flag)
-    _drop_foreign_model(book)
-    found = found or list(_senseless(book))
+            found += from_flag(layers, name, flag)
+    _drop_foreign_model(layers)
+    found = found or list(_problems(layers))
     if found:
         raise FlowError(tuple(found))
-    return _settings(book)
+    return _settings(layers)
 
 
 def sources(root: Path) -> tuple[str, ...]:
-    """The file whose change could change the settings, whether it is there or not."""
+    """The file that the settings depend on, whether it exists or not."""
     return (os.path.abspath(root / FILE),)
 
 
 def _file(root: Path) -> Doc | None:
     if not os.path.lexists(root / FILE):
         return None
-    text = strict.read(str(root / FILE), FILE)
+    text = document.read_text(str(root / FILE), FILE)
     if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
         return None
-    from doflow.flow.parsing import loader as yaml_door
 
-    doc = yaml_door.tree(text, FILE)
+    doc = loader.parse_document(text, FILE)
     found = schema.faults(doc.value, "doflow")
     if found:
         raise FlowError(tuple(doc.problem(f.path, f.message, f.hint, f.key) for f in found))
     return doc
 
 
-def _drop_foreign_model(book: Book) -> None:
-    """The default model is of the default program: whoever chooses another one starts without it."""
+def _drop_foreign_model(layers: LayeredSettings) -> None:
+    """The default model belongs to the default program: drop it if another program is chosen."""
     model = ("agents", "default", "model")
-    if book.where.get(model) == "default" and book.where["agents", "default", "use"] != "default":
-        del book.value["agents"]["default"]["model"], book.where[model]
+    if layers.where.get(model) == "default" and layers.where["agents", "default", "use"] != "default":
+        del layers.value["agents"]["default"]["model"], layers.where[model]
 
 
-def _senseless(book: Book) -> Iterator[Problem]:
-    agents = book.value["agents"]
+def _problems(layers: LayeredSettings) -> Iterator[Problem]:
+    agents = layers.value["agents"]
     for name, profile in agents.items():
-        yield from _bad_profile(book, name, profile, agents)
-    for step, name in book.value["route_agents"].items():
+        yield from _bad_profile(layers, name, profile, agents)
+    for step, name in layers.value["route_agents"].items():
         if name not in agents:
             hint = nearest(name, list(agents)) or f"agents: {', '.join(agents)}"
-            yield book.problem(("route_agents", step), f"there is no agent {name!r}", hint)
-    for gate in book.value["gates"]:
+            yield layers.problem(("route_agents", step), f"unknown agent {name!r}", hint)
+    for gate in layers.value["gates"]:
         if not gate.startswith("after-") or not _is_name(gate[6:]):
-            yield book.problem(
-                ("gates", gate), f"{gate!r} is not a gate", "write after- and the step: `after-plan: true`", key=True
+            yield layers.problem(
+                ("gates", gate), f"{gate!r} is not a gate", "write `after-` and a step id: `after-plan: true`", key=True
             )
-    if book.value["pipelines"]:
-        yield from _bad_pipelines(book)
+    if layers.value["pipelines"]:
+        yield from _bad_pipelines(layers)
     for word in ("reviewer", "judge"):
-        name = book.value["supervision"][word]
+        name = layers.value["supervision"][word]
         if name and name not in agents:
             hint = nearest(name, list(agents)) or f"agents: {', '.join(agents)}"
-            yield book.problem(("supervision", word), f"there is no agent {name!r}", hint)
-    for glob in _listed(book.value["protect"]):
+            yield layers.problem(("supervision", word), f"unknown agent {name!r}", hint)
+    for glob in _listed(layers.value["protect"]):
         try:
-            notation.pattern(glob)
-        except notation.Bad as bad:
-            yield book.problem(("protect",), bad.message, bad.hint, item=glob)
+            syntax.pattern(glob)
+        except syntax.InvalidSyntax as bad:
+            yield layers.problem(("protect",), bad.message, bad.hint, item=glob)
 
 
-def _bad_profile(book: Book, name: str, profile: Mapping[str, Any], agents: Mapping[str, Any]) -> Iterator[Problem]:
+def _bad_profile(
+    layers: LayeredSettings, name: str, profile: Mapping[str, Any], agents: Mapping[str, Any]
+) -> Iterator[Problem]:
     at = ("agents", name)
     if not _is_name(name):
-        yield book.problem(at, f"the agent's name {name!r} is not a name", "use a-z, 0-9, - and _", key=True)
+        yield layers.problem(at, f"agent name {name!r} is not a valid name", "use a-z, 0-9, - and _", key=True)
     if "use" not in profile:
-        yield book.problem(at, f"the agent {name!r} does not say which program to use", "add `use: claude`")
+        yield layers.problem(at, f"agent {name!r} has no `use`", "add `use: claude`")
     if profile.get("use") == "command" and not profile.get("argv"):
-        yield book.problem(at, f"the agent {name!r} has no command", "add `argv: [program, argument]`")
+        yield layers.problem(at, f"agent {name!r} has no `argv`", "add `argv: [program, argument]`")
     seen, other = [name], profile.get("fallback")
     while other and other in agents and other not in seen:
         seen.append(other)
@@ -108,38 +109,36 @@ def _bad_profile(book: Book, name: str, profile: Mapping[str, Any], agents: Mapp
     if other and other not in agents:
         if len(seen) == 1:
             hint = nearest(other, list(agents)) or f"agents: {', '.join(agents)}"
-            yield book.problem((*at, "fallback"), f"there is no agent {other!r}", hint)
+            yield layers.problem((*at, "fallback"), f"unknown agent {other!r}", hint)
     elif other == name:
-        message = f"the agents fall back on each other: {' -> '.join((*seen, name))}"
-        yield book.problem((*at, "fallback"), message, "let the last one have no fallback")
+        message = f"fallback cycle: {' -> '.join((*seen, name))}"
+        yield layers.problem((*at, "fallback"), message, "remove one of the fallbacks")
 
 
-def _bad_pipelines(book: Book) -> Iterator[Problem]:
-    from doflow.flow.parsing.reserved_names import COMMANDS
-
-    for name, path in book.value["pipelines"].items():
+def _bad_pipelines(layers: LayeredSettings) -> Iterator[Problem]:
+    for name, path in layers.value["pipelines"].items():
         at = ("pipelines", name)
         if not _is_name(name):
-            yield book.problem(at, f"the pipeline's name {name!r} is not a name", "use a-z, 0-9, - and _")
+            yield layers.problem(at, f"pipeline name {name!r} is not a valid name", "use a-z, 0-9, - and _")
         elif name in COMMANDS:
-            yield book.problem(at, f"the pipeline's name {name!r} is a command of doit", "choose another name")
+            yield layers.problem(at, f"pipeline name {name!r} is a doit command", "choose another name")
         try:
-            notation.artifact(path)
-        except notation.Bad as bad:
-            yield book.problem(at, bad.message, bad.hint)
+            syntax.artifact(path)
+        except syntax.InvalidSyntax as bad:
+            yield layers.problem(at, bad.message, bad.hint)
         if not path.endswith((".dot", ".gv")):
-            yield book.problem(at, f"{path} is no DOT file", "name a file that ends in .dot")
+            yield layers.problem(at, f"{path} is not a DOT file", "use a file name that ends in .dot")
 
 
 def _is_name(text: str) -> bool:
     try:
-        return bool(notation.name(text))
-    except notation.Bad:
+        return bool(syntax.name(text))
+    except syntax.InvalidSyntax:
         return False
 
 
-def _settings(book: Book) -> Settings:
-    value = book.value
+def _settings(layers: LayeredSettings) -> Settings:
+    value = layers.value
     times, retry, budget, git = value["timeouts"], value["retry"], value["budget"], value["git"]
     usd, tokens, wait = budget["usd"], budget["tokens"], value["rate_limit"]["wait"]
     return Settings(
@@ -149,14 +148,16 @@ def _settings(book: Book) -> Settings:
         auto_approve=value["auto_approve"],
         review_mode=value["review_mode"],
         command_variant=value["command_variant"],
-        timeout=Timeout(notation.seconds(times["idle"]), notation.seconds(times["max"])),
-        step_timeouts=tuple((step, _time(said, "idle"), _time(said, "max")) for step, said in times["steps"].items()),
+        timeout=Timeout(syntax.seconds(times["idle"]), syntax.seconds(times["max"])),
+        step_timeouts=tuple(
+            (step, _time(limits, "idle"), _time(limits, "max")) for step, limits in times["steps"].items()
+        ),
         retry_enabled=retry["enabled"],
-        retry=Retry(int(retry["max_retries"]), notation.seconds(retry["backoff_seconds"])),
-        rate_limit_wait=0.0 if wait is False else notation.seconds(wait),
+        retry=Retry(int(retry["max_retries"]), syntax.seconds(retry["backoff_seconds"])),
+        rate_limit_wait=0.0 if wait is False else syntax.seconds(wait),
         budget=Budget(None if usd is None else float(usd), None if tokens is None else int(tokens)),
         budget_on_exceed=budget["on_exceed"],
-        prices={model: _rates(said) for model, said in value["prices"].items()},
+        prices={model: _rates(price) for model, price in value["prices"].items()},
         triggers=tuple(value["triggers"]),
         review_command=tuple(value["review_command"]),
         notify=tuple(value["notify"]["command"]),
@@ -167,13 +168,13 @@ def _settings(book: Book) -> Settings:
         pipelines=tuple(value["pipelines"].items()),
         layout=value["layout"],
         supervision=_supervision(value["supervision"]),
-        origins=tuple((".".join(path), _shown(leaf), book.said(path)) for path, leaf in _leaves(value)),
+        origins=tuple((".".join(path), _shown(leaf), layers.origin(path)) for path, leaf in _leaves(value)),
     )
 
 
 def _supervision(said: Mapping[str, Any]) -> Supervision:
     return Supervision(
-        said["signals"], int(said["parallel"]), int(said["retries"]), notation.seconds(said["stuck"]),
+        said["signals"], int(said["parallel"]), int(said["retries"]), syntax.seconds(said["stuck"]),
         tuple(said["validate"]), said["reviewer"], said["judge"], tuple(said["answers"].items()), said["style"],
         int(said["keep_days"]),
     )  # fmt: skip
@@ -193,12 +194,12 @@ def _profile(name: str, said: Mapping[str, Any]) -> Profile:
     )
 
 
-def _rates(said: Mapping[str, Any]) -> dict[str, float]:
-    return {word: float(usd) for word, usd in said.items()}
+def _rates(price: Mapping[str, Any]) -> dict[str, float]:
+    return {word: float(usd) for word, usd in price.items()}
 
 
-def _time(said: Mapping[str, object], word: str) -> float | None:
-    return notation.seconds(said[word]) if word in said else None
+def _time(limits: Mapping[str, object], word: str) -> float | None:
+    return syntax.seconds(limits[word]) if word in limits else None
 
 
 def _leaves(value: Mapping[str, Any], at: Keys = ()) -> Iterator[tuple[Keys, object]]:

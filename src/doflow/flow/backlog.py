@@ -1,7 +1,7 @@
-"""`tasks.json`: a backlog of Phase > Milestone > Task > Subtask, read as phases of an implement step and as items. Pure.
+"""`tasks.json`: a backlog of Phase > Milestone > Task > Subtask, parsed into phases of an implement step or into items. Pure.
 
-Statuses in it are doflow's own words about what is done: they are no part of what a subtask asks for, and whoever reads the
-file to learn what is to be done reads it without them.
+doflow writes the statuses to record progress. They are not part of what a subtask asks for, so fingerprints and prompts use
+the file without them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from doflow.flow import markdown as sections
+from doflow.flow import markdown
 from doflow.flow.markdown import Phase
+from doflow.flow.parsing import schema
 from doflow.util.errors import UsageError
 
 PLANNED, READY, IMPLEMENTING, COMPLETE, FAILED = "Planned", "Ready", "Implementing", "Complete", "Failed"
-#: nothing is left to do for these
+#: nothing left to do
 SETTLED = frozenset({COMPLETE, FAILED, "Obsolete"})
 _PARTS = ("1. RESEARCH NOTE:", "2. INPUT:", "3. LOGIC:", "4. OUTPUT:")
 _LEVELS = (("Phase", "P", "milestones"), ("Milestone", "M", "tasks"), ("Task", "T", "subtasks"), ("Subtask", "S", ""))
@@ -23,25 +24,23 @@ _LEVELS = (("Phase", "P", "milestones"), ("Milestone", "M", "tasks"), ("Task", "
 Item = dict[str, Any]
 
 
-def parse(text: str, name: str) -> list[Item]:
-    """The phases of a file; what is wrong with it, all of it, is an error in words."""
-    from doflow.flow.parsing import schema
-
+def parse_backlog(text: str, name: str) -> list[Item]:
+    """The phases of a backlog; raises UsageError with its problems."""
     try:
         value = json.loads(text)
     except ValueError as cause:
-        raise UsageError(f"{name} is not JSON: {cause}", f"mend it, or take it back: git checkout {name}") from cause
+        raise UsageError(f"{name} is not JSON: {cause}", f"fix it, or restore it: git checkout {name}") from cause
     found = [f"{_place(fault.path)}: {fault.message}" for fault in schema.faults(value, "tasks")]
     found = found or list(_problems(value["backlog"]))
     if found:
-        raise UsageError("\n".join(f"{name}: {words}" for words in found[:20]), f"mend it: {name}")
+        raise UsageError("\n".join(f"{name}: {words}" for words in found[:20]), f"fix {name}")
     phases: list[Item] = value["backlog"]
     return phases
 
 
 def subtasks(backlog: list[Item]) -> list[Item]:
-    """Every subtask, none before those it depends on, otherwise in the order of the file."""
-    waiting = [item for item in every(backlog) if item["type"] == "Subtask"]
+    """Every subtask after the ones it depends on, otherwise in file order."""
+    waiting = [item for item in all_items(backlog) if item["type"] == "Subtask"]
     ordered: list[Item] = []
     done: set[str] = set()
     while waiting:
@@ -52,43 +51,43 @@ def subtasks(backlog: list[Item]) -> list[Item]:
     return ordered
 
 
-def every(backlog: list[Item]) -> Iterator[Item]:
+def all_items(backlog: list[Item]) -> Iterator[Item]:
     """Every item at every level, parents first."""
     for item in backlog:
         yield item
-        yield from every(_inner(item))
+        yield from all_items(_inner(item))
 
 
-_read: list[Any] = ["", ()]
+_last_parsed: list[Any] = ["", ()]
 
 
-def phases(text: str, name: str) -> tuple[Phase, ...]:
-    """One phase per subtask: its number is its id, its text all that the backlog says about it. The file that was asked
-    last is remembered: every one of its phases asks for it."""
-    if _read[0] != text:
-        backlog = parse(text, name)
-        above = {item["id"]: item for item in every(backlog)}
-        _read[:] = [text, tuple(Phase(it["id"], it["title"], _brief(it, above), 0) for it in subtasks(backlog))]
-    found: tuple[Phase, ...] = _read[1]
+def subtask_phases(text: str, name: str) -> tuple[Phase, ...]:
+    """One phase per subtask: its number is the id, its text everything the backlog says about it. The last file is cached,
+    because each of its phases asks for it."""
+    if _last_parsed[0] != text:
+        backlog = parse_backlog(text, name)
+        above = {item["id"]: item for item in all_items(backlog)}
+        _last_parsed[:] = [text, tuple(Phase(it["id"], it["title"], _brief(it, above), 0) for it in subtasks(backlog))]
+    found: tuple[Phase, ...] = _last_parsed[1]
     return found
 
 
-def items(text: str, name: str) -> list[Item]:
-    """The subtasks as items of a `foreach`: without status, with `work`, the name of the folder for their papers."""
-    found = subtasks(parse(text, name))
-    return [{"id": item["id"], "work": sections.work(item["id"]), **_without_status(item)} for item in found]
+def foreach_items(text: str, name: str) -> list[Item]:
+    """The subtasks as items of a `foreach`: without status, with `work`, the name of their folder."""
+    found = subtasks(parse_backlog(text, name))
+    return [{"id": item["id"], "work": markdown.subtask_folder(item["id"]), **_without_status(item)} for item in found]
 
 
-def bare(text: str) -> str:
-    """What the file asks for: the same for any status. A file that is no JSON stays as it is."""
+def without_statuses(text: str) -> str:
+    """The backlog without statuses, for fingerprints. A file that is not JSON is returned unchanged."""
     try:
         return json.dumps(_stripped(json.loads(text)), sort_keys=True)
     except (ValueError, RecursionError):
         return text
 
 
-def marked(text: str, statuses: Mapping[str, str]) -> str:
-    """The same backlog with these statuses for its subtasks; what is above them follows from what is in it."""
+def with_statuses(text: str, statuses: Mapping[str, str]) -> str:
+    """The backlog with these statuses for its subtasks; the statuses of their parents follow from them."""
     value = json.loads(text)
     for item in value["backlog"]:
         _mark(item, statuses)
@@ -105,7 +104,7 @@ def _mark(item: Item, statuses: Mapping[str, str]) -> str:
 
 
 def _summed(parts: list[str]) -> str:
-    """Of what is inside: done when all is settled, failed if some of it failed; else how far it has come."""
+    """The status of a parent: complete if everything in it is settled, failed if something failed, else its progress."""
     if SETTLED.issuperset(parts):
         return FAILED if FAILED in parts else COMPLETE
     return PLANNED if set(parts) == {PLANNED} else IMPLEMENTING if set(parts) - {PLANNED, READY} else READY
@@ -117,38 +116,38 @@ def _inner(item: Item) -> list[Item]:
 
 
 def _problems(backlog: list[Item]) -> Iterator[str]:
-    """What a schema cannot say: ids that stand where they belong, dependencies that can be met."""
-    found = list(every(backlog))
+    """What the schema cannot check: ids match their parents, dependencies exist and have no cycle."""
+    found = list(all_items(backlog))
     seen: set[str] = set()
     for item in found:
         if item["id"] in seen:
-            yield f"{item['id']}: there are two items with this id"
+            yield f"{item['id']}: duplicate id"
         seen.add(item["id"])
     for item in found:
         for part in _inner(item):
             if not part["id"].startswith(f"{item['id']}."):
-                yield f"{part['id']}: it stands in {item['id']}, so its id begins with `{item['id']}.`"
+                yield f"{part['id']}: an item in {item['id']} needs an id that starts with `{item['id']}.`"
     leaves = {item["id"]: item for item in found if item["type"] == "Subtask"}
     if not leaves:
-        yield "there is no subtask: nothing would be done"
+        yield "the backlog has no subtasks"
     for name, item in leaves.items():
         places = [item["context_scope"].find(part) for part in _PARTS]
         if -1 in places or places != sorted(places):
-            yield f"{name}: its context_scope has, in this order, {', '.join(f'`{part}`' for part in _PARTS)}"
+            yield f"{name}: its context_scope must have, in this order, {', '.join(f'`{part}`' for part in _PARTS)}"
         for other in item["dependencies"]:
             if other == name or other not in leaves:
-                yield f"{name}: it depends on {other}, which is {'itself' if other == name else 'no subtask here'}"
+                yield f"{name}: depends on {'itself' if other == name else f'{other}, which is not a subtask here'}"
     if len(leaves) == sum(item["type"] == "Subtask" for item in found):
-        yield from _circle(leaves)
+        yield from _cycle(leaves)
 
 
-def _circle(leaves: Mapping[str, Item]) -> Iterator[str]:
+def _cycle(leaves: Mapping[str, Item]) -> Iterator[str]:
     left = dict(leaves)
     while ready := [name for name, item in left.items() if not left.keys() & set(item["dependencies"]) - {name}]:
         for name in ready:
             del left[name]
     if left:
-        yield f"these subtasks wait for each other: {', '.join(left)}"
+        yield f"dependency cycle: {', '.join(left)}"
 
 
 def _brief(item: Item, above: Mapping[str, Item]) -> str:

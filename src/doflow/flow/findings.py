@@ -1,31 +1,30 @@
-"""What reviewers find: reading their answers, one ledger of findings with stable ids, and the verdict. Pure."""
+"""Review findings: parsing reviewers' answers, one list of findings with stable ids, and the verdict. Pure."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Sequence
-
-from doflow.util.records import dataclass, regex, replace
+from dataclasses import dataclass, replace
 
 VERDICTS = ("GO", "CONDITIONAL", "NO-GO")
 BLOCKING = ("C", "H")
 _ORDER = "CHML"
-_VERDICT = regex(r"^\W*(?:VERDICT|v):[\s*_`]*(GO|CONDITIONAL|NO-GO)\W*$")
-#: list and markup signs, ISSUE, how bad, a bar (or a dash or colon), the words
-_ISSUE = regex(
+_VERDICT = re.compile(r"^\W*(?:VERDICT|v):[\s*_`]*(GO|CONDITIONAL|NO-GO)\W*$")
+#: list and markup characters, ISSUE, severity, a bar (or a dash or colon), the text
+_ISSUE = re.compile(
     r"^(?:[\W_\d]|\[x\])*(ISSUE)[\s*_`#\d]*(:?)[\s*_`\[(]*(critical|crit|high|medium|med|low|[chml])[\s*_`\])]*?"
     r"(\||\s[-\u2013\u2014]\s|\s*[\u2013\u2014]|:)[\s*_]*(\S.*)$", re.IGNORECASE
 )  # fmt: skip
-_MEANT = regex(r"^(?:[\W_\d]|\[[xX]\])*ISSUE[\s*_`#\d]*:[\s*_`]*(.*)$")
-_NONE = regex(r"^(?:none|no issues?|n/a|-+)\W*$", re.IGNORECASE)
-_PLACE = regex(r"^(.*?)\s*(?:\|\s*([^|]*?)\s*)?$")
-_ID = regex(r"\[?([a-z0-9][a-z0-9_/-]*-\d{3,})\b")
+_MEANT = re.compile(r"^(?:[\W_\d]|\[[xX]\])*ISSUE[\s*_`#\d]*:[\s*_`]*(.*)$")
+_NONE = re.compile(r"^(?:none|no issues?|n/a|-+)\W*$", re.IGNORECASE)
+_PLACE = re.compile(r"^(.*?)\s*(?:\|\s*([^|]*?)\s*)?$")
+_ID = re.compile(r"\[?([a-z0-9][a-z0-9_/-]*-\d{3,})\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One thing a reviewer says: how bad (C, H, M, L), what, where; `known` = the id of the finding it repeats."""
+    """One issue of a reviewer: severity (C, H, M, L), text, place; `known` = the id of the finding it repeats."""
 
     severity: str
     text: str
@@ -35,7 +34,7 @@ class Issue:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reviewer's answer. `verdict` '' = there was none: never a pass; `unread` = meant as issues, and not understood."""
+    """A reviewer's answer. `verdict` '' = none, which never passes; `unread` = issue lines that could not be parsed."""
 
     persona: str
     verdict: str
@@ -44,7 +43,7 @@ class Answer:
 
     @property
     def lack(self) -> str:
-        """Why it cannot be used; '' = it can."""
+        """Why the answer cannot be used; '' = it can."""
         if self.unread:
             return f"wrote an issue that cannot be read, `{self.unread[0].strip()[:80]}`,"
         return "" if self.verdict else "gave no verdict"
@@ -52,7 +51,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An issue in the review's ledger, under an id that stays."""
+    """An issue in the review's list of findings, with a stable id."""
 
     id: str
     severity: str
@@ -67,8 +66,8 @@ class Finding:
         return self.status == "open" and self.severity in BLOCKING
 
 
-def read(persona: str, text: str) -> Answer:
-    """An answer out of an agent's last words: the last verdict line counts, and every issue line."""
+def parse_answer(persona: str, text: str) -> Answer:
+    """Parse an agent's final text: the last verdict line counts, and every issue line."""
     verdict = ""
     issues, unread = [], []
     for line in text.splitlines():
@@ -84,10 +83,10 @@ def read(persona: str, text: str) -> Answer:
     return Answer(persona, verdict, tuple(issues), tuple(unread))
 
 
-def merge(step: str, known: Sequence[Finding], answers: Iterable[Answer], round_: int) -> tuple[Finding, ...]:
-    """The ledger after a round: what is said again stays open, what is not is fixed, new ones get the next id.
+def merge_findings(step: str, known: Sequence[Finding], answers: Iterable[Answer], round_: int) -> tuple[Finding, ...]:
+    """The findings after a round: repeated ones stay open, others are fixed, new ones get the next id.
 
-    In a later round only blocking issues may be new: a review that keeps finding small things never ends.
+    In later rounds only blocking issues may be new: otherwise a review would never end.
     """
     said = [(answer.persona, issue) for answer in answers for issue in answer.issues]
     found = {finding.id: replace(finding, status="fixed") for finding in known}
@@ -110,8 +109,26 @@ def verdict(findings: Iterable[Finding]) -> str:
     return "NO-GO" if "C" in open_ else "CONDITIONAL" if "H" in open_ else "GO"
 
 
-def file(run_dir: str, step: str) -> str:
-    """Where a review's findings are written: beside what a sub-flow makes, if the review is in one."""
+@dataclass(frozen=True, slots=True)
+class ReviewResult:
+    """How a review ended: its verdict, and which conditions it leaves open. The record of the step keeps it as its marker."""
+
+    verdict: str
+    conditions: str = ""
+
+    @property
+    def marker(self) -> str:
+        return f"{self.verdict} {self.conditions}" if self.conditions else self.verdict
+
+
+def review_result(marker: str) -> ReviewResult | None:
+    """What the marker of a step's record says; None = it is not that of a review."""
+    verdict, _, conditions = marker.partition(" ")
+    return ReviewResult(verdict, conditions) if verdict in VERDICTS else None
+
+
+def findings_file(run_dir: str, step: str) -> str:
+    """The file of a review's findings: in the sub-flow's folder, if the review is in one."""
     folder, slash, name = step.rpartition("/")
     return f"{run_dir}/{folder}{slash}review-{name}.yaml"
 
@@ -121,7 +138,7 @@ def blocking(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def depth(lines: int, files: int) -> tuple[str, int]:
-    """How deep a review of this size goes, and how many rounds that is at most."""
+    """The depth of a review of this size, and its maximum number of rounds."""
     if lines > 500 or files > 20:
         return "deep", 5
     if lines < 50 and files < 5:
@@ -129,14 +146,14 @@ def depth(lines: int, files: int) -> tuple[str, int]:
     return "standard", 3
 
 
-def lines(findings: Iterable[Finding]) -> str:
+def format_findings(findings: Iterable[Finding]) -> str:
     """For a prompt: one line per finding."""
     return "\n".join(
         f"- [{found.id}] {found.severity}: {found.text} ({found.place or 'no place'})" for found in findings
     )
 
 
-def document(step: str, verdict_: str, rounds: int, size: str, findings: Sequence[Finding]) -> str:
+def findings_document(step: str, verdict_: str, rounds: int, size: str, findings: Sequence[Finding]) -> str:
     """`review-<step>.yaml`: every value quoted as JSON, which is YAML."""
     head = [f"review: {_json(step)}", f"verdict: {_json(verdict_)}", f"rounds: {rounds}", f"depth: {_json(size)}"]
     if not findings:
@@ -149,20 +166,20 @@ def document(step: str, verdict_: str, rounds: int, size: str, findings: Sequenc
     return "\n".join([*head, "findings:", *rows]) + "\n"
 
 
-def plain(answer: Answer) -> dict[str, object]:
-    """For the ledger."""
+def answer_to_json(answer: Answer) -> dict[str, object]:
+    """The answer as the event log stores it."""
     issues = [[issue.severity, issue.text, issue.place, issue.known] for issue in answer.issues]
     return {"persona": answer.persona, "verdict": answer.verdict, "issues": issues}
 
 
-def typed(entry: dict[str, object]) -> Answer:
-    """Back from the ledger."""
+def answer_from_json(entry: dict[str, object]) -> Answer:
+    """The answer from the event log."""
     rows: list[list[str]] = entry.get("issues", [])  # type: ignore[assignment]
     return Answer(str(entry["persona"]), str(entry["verdict"]), tuple(Issue(*row) for row in rows))
 
 
 def _issue(line: str) -> Issue | None:
-    """The issue that a line plainly means. `issue` in small letters, or without its colon, is one only with a bar."""
+    """The issue on a line. `issue` in lower case, or without its colon, needs a bar."""
     found = _ISSUE.match(line)
     if not found or (found[4] != "|" and not (found[1] == "ISSUE" and found[2])):
         return None
@@ -178,7 +195,7 @@ def _issue(line: str) -> Issue | None:
 
 
 def _again(finding: Finding, persona: str, issue: Issue) -> Finding:
-    """Said once more: by its id it is the same finding; at its place it may be another, whose words are not lost."""
+    """A repeated issue: with the same id it is the same finding; at the same place it may differ, and both texts are kept."""
     by = finding.by if persona in finding.by else (*finding.by, persona)
     first = finding.status != "open"
     worse = issue.severity if first else min(finding.severity, issue.severity, key=_ORDER.index)

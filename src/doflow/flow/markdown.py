@@ -1,21 +1,20 @@
-"""Markdown as far as flows need it: headings, sections, phases, boxes, questions, marker lines.
+"""Markdown for flows: headings, sections, phases, checkboxes, questions, marker lines.
 
-Code fences are respected: a heading or a box inside one is text, not structure.
+Headings and checkboxes inside code fences are ignored.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from doflow.util.records import dataclass, regex
-
-_HEADING = regex(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
-_PHASE = regex(r"^Phase (\d+):[ \t]*(.*)$")
-_FENCE = regex(r"^ {0,3}(`{3,}|~{3,})")
-_BOX = regex(r"^([ \t]*[-*+][ \t]+)\[[xX]\]", re.M)
-_EMPTY = regex(r"^([ \t]*[-*+][ \t]+)\[ \](.*)$", re.M)
-_QUESTION = regex(r"\[NEEDS CLARIFICATION:[ \t]*((?:[^\[\]]|\[[^\[\]]*\])*)\]")
+_HEADING = re.compile(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
+_PHASE = re.compile(r"^Phase (\d+):[ \t]*(.*)$")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
+_BOX = re.compile(r"^([ \t]*[-*+][ \t]+)\[[xX]\]", re.M)
+_EMPTY = re.compile(r"^([ \t]*[-*+][ \t]+)\[ \](.*)$", re.M)
+_QUESTION = re.compile(r"\[NEEDS CLARIFICATION:[ \t]*((?:[^\[\]]|\[[^\[\]]*\])*)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +37,18 @@ class Phase:
 
 
 def is_backlog(path: str) -> bool:
-    """Is this list of phases no Markdown, but a backlog?"""
+    """Is this list of phases a JSON backlog instead of Markdown?"""
     return path.endswith(".json")
 
 
-def work(number: str) -> str:
+def subtask_folder(number: str) -> str:
     """The folder of a subtask: its id without dots."""
     return number.replace(".", "")
 
 
-def of_phase(said: str, number: str) -> str:
-    """A path for one phase: `{work}/notes.md` is there for it alone."""
-    return said.replace("{work}", work(number)).replace("{phase}", number)
+def phase_path(path: str, number: str) -> str:
+    """A path of one phase: `{work}` and `{phase}` substituted."""
+    return path.replace("{work}", subtask_folder(number)).replace("{phase}", number)
 
 
 def headings(text: str) -> tuple[Heading, ...]:
@@ -59,7 +58,7 @@ def headings(text: str) -> tuple[Heading, ...]:
 
 
 def section(text: str, title: str) -> str | None:
-    """The part below the heading that equals `title` or begins with it and a colon, or None."""
+    """The section whose heading is `title` or starts with it and a colon, or None."""
     for place, heading in enumerate(found := headings(text)):
         if heading.title == title or heading.title.startswith(title + ":"):
             return _cut(text, found, place)
@@ -75,14 +74,14 @@ def phases(text: str) -> tuple[Phase, ...]:
     )
 
 
-def untick(text: str) -> str:
-    """The same text with every box empty: a ticked box is progress, not a change of the task."""
+def untick_boxes(text: str) -> str:
+    """The text with every box empty: a ticked box is progress, not a change of the task."""
     return _BOX.sub(r"\1[ ]", text)
 
 
-def ticked(text: str, by: str) -> str:
-    """The text with every box ticked that is ticked in another one, on a line that says the same."""
-    done = {untick(line).strip() for line in by.splitlines() if _BOX.match(line)}
+def tick_boxes(text: str, by: str) -> str:
+    """The text with every box ticked that is ticked on the same line of `by`."""
+    done = {untick_boxes(line).strip() for line in by.splitlines() if _BOX.match(line)}
 
     def tick(found: re.Match[str]) -> str:
         return f"{found[1]}[x]{found[2]}" if found[0].strip() in done else found[0]
@@ -95,8 +94,8 @@ def questions(text: str) -> tuple[str, ...]:
     return tuple(found[1].strip() for found in _QUESTION.finditer(text))
 
 
-def answered(text: str, answers: tuple[str | None, ...]) -> str:
-    """Put each answer in the place of its marker; markers without an answer (None, or none left) stay."""
+def insert_answers(text: str, answers: tuple[str | None, ...]) -> str:
+    """The text with each answer in place of its marker; markers without an answer stay."""
     left = iter(answers)
 
     def put(found: re.Match[str]) -> str:
@@ -107,7 +106,7 @@ def answered(text: str, answers: tuple[str | None, ...]) -> str:
 
 
 def marker(text: str, wanted: tuple[str, ...]) -> str:
-    """The wanted marker that stands on the last line holding one; brackets are optional."""
+    """The last of the wanted markers that is alone on a line; brackets are optional."""
     for line in reversed(text.splitlines()):
         bare = line.strip()
         for want in wanted:
@@ -117,7 +116,7 @@ def marker(text: str, wanted: tuple[str, ...]) -> str:
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that stand in no code fence, each with its number (from 0)."""
+    """The lines outside code fences, each with its number (from 0)."""
     fence = ""
     for number, line in enumerate(text.splitlines()):
         found = _FENCE.match(line)

@@ -1,14 +1,16 @@
-"""Our nouns: every value that travels through doflow, frozen."""
+"""The values of doflow: outcomes, flows and steps, settings, agent calls. Frozen dataclasses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from doflow.flow.model_oversight import Supervision
-from doflow.util.process.command import Command as Command, Result as Result, Timeout as Timeout
-from doflow.util.records import dataclass, field
+from doflow.util.hints import Next
+from doflow.util.process.runner import Command as Command, Result as Result, Timeout as Timeout
+
+# --- outcomes ---
 
 
 class Status(Enum):
@@ -26,7 +28,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a call used; `usd` is None where nobody said a price (never 0)."""
+    """What a call used; `usd` is None if the price is unknown (never 0)."""
 
     tokens_in: int = 0
     tokens_out: int = 0
@@ -36,8 +38,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a step, or one agent call of it, ended. `usage` is what this call used, `spent` what its session has used so far
-    where its CLI counts so; `gone`: the session that it was to go on in is not there any more, and nothing was done or paid.
+    """How a step, or one of its agent calls, ended. `usage`: what this call used; `spent`: what its session has used so far,
+    for CLIs that report it; `gone`: the session to resume no longer exists, and nothing was done or paid.
     """
 
     status: Status
@@ -54,17 +56,21 @@ class Outcome:
     spent: Usage | None = None
     gone: bool = False
     agent: str = ""
-    files: tuple[str, ...] = ()  # of an attempt that is held: what it made and changed
-    denied: tuple[str, ...] = ()  # what it was told it may not do, and why; it may well have done the right thing then
+    files: tuple[str, ...] = ()  # of a held attempt: what it made and changed
+    denied: tuple[str, ...] = ()  # actions that were denied, and why
+    next: tuple[Next, ...] = ()
 
     @property
     def ok(self) -> bool:
         return self.status is Status.DONE
 
 
+# --- flows ---
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where in which file something was said."""
+    """A position in a file."""
 
     file: str
     line: int = 0
@@ -73,7 +79,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A value the person gives when a run starts; else it comes from the environment, or is the text of a file."""
+    """A value given when a run starts: on the command line, else from the environment or the text of a file."""
 
     name: str
     about: str = ""
@@ -85,7 +91,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What an agent is told. `name` is the file's name ('' = written in the flow itself)."""
+    """A prompt. `name` is the file name ('' = written in the flow itself)."""
 
     text: str
     name: str = ""
@@ -94,7 +100,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """An input. `path` as in the flow: in the run's folder, or from the project's root with '/'."""
+    """An input. `path` as in the flow: in the run's folder, or from the project root with a leading '/'."""
 
     path: str
     section: str = ""
@@ -103,7 +109,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The output contract of a step."""
+    """The output checks of a step."""
 
     not_empty: bool = False
     headings: tuple[str, ...] = ()
@@ -116,7 +122,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """When the marker line is found: go on with other steps, or pause until `again` (else the step) is done again."""
+    """If the marker line is found: continue with other steps, or pause until `again` (else the step itself) has run again."""
 
     when: str
     then: tuple[str, ...] = ()
@@ -127,7 +133,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a transient failure is tried again, and the first wait between (doubling)."""
+    """How often a transient failure is retried, and the first delay (doubling)."""
 
     attempts: int = 2
     backoff: float = 30.0
@@ -135,17 +141,17 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of money; None = no limit."""
+    """Spending limits; None = no limit."""
 
     usd: float | None = None
     tokens: int | None = None
 
 
-#: kinds of steps that an agent does, and that are paid
+#: kinds of steps that call agents, and so cost money
 BY_AGENT = frozenset({"agent", "implement", "review"})
 
 
-@dataclass(frozen=True, slots=False)
+@dataclass(frozen=True, slots=True)
 class Step:
     """One entry of a flow, every default filled in."""
 
@@ -176,7 +182,7 @@ class Step:
     commit: str = ""
     timeout: Timeout | None = None
     retry: Retry | None = None
-    again: Retry | None = None  # of a command, where the step itself says `retry`
+    again: Retry | None = None  # for a command, if the step itself sets `retry`
     budget: Budget = Budget()
     personas: tuple[str, ...] = ()
     voices: tuple[Prompt, ...] = ()
@@ -194,7 +200,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A named list of steps: all of them, and those that run, in order. `varies`: the environment has a say in it."""
+    """A named list of steps, and the order in which they run. `varies`: it depends on the environment."""
 
     name: str
     about: str = ""
@@ -210,7 +216,7 @@ class Flow:
 
     @property
     def in_sessions(self) -> bool:
-        """Its runs are sessions in `plan/`."""
+        """Are its runs sessions in `plan/`?"""
         return self.layout == "plan"
 
     def step(self, name: str) -> Step | None:
@@ -221,16 +227,19 @@ _index: list[Any] = [None, {}]
 
 
 def _by_id(steps: tuple[Step, ...]) -> dict[str, Step]:
-    """The steps of a flow by id; remembered for the flow that was asked last, which nearly always is the only one."""
+    """The steps of a flow by id, cached for the last flow (usually the only one)."""
     if _index[0] is not steps:
         _index[:] = [steps, {step.id: step for step in steps}]
     found: dict[str, Step] = _index[1]
     return found
 
 
+# --- settings: here because flows are planned with them, and `config` imports `flow` ---
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """An agent as the settings name it: an adapter (`use`) and how to call it."""
+    """An agent profile of the settings: an adapter (`use`) and how to call it."""
 
     name: str
     use: str
@@ -248,6 +257,22 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class Supervision:
+    """How pipelines are supervised. `answers`: (text in a question, its answer)."""
+
+    signals: str = ".claude/attractor/signals"
+    parallel: int = 3
+    retries: int = 3
+    stuck: float = 300.0
+    validate: tuple[str, ...] = ()
+    reviewer: str = ""
+    judge: str = ""
+    answers: tuple[tuple[str, str], ...] = ()
+    style: str = "orchestrator"
+    keep_days: int = 14
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """doflow.yaml with every default filled in; `origins` says where each value came from."""
 
@@ -257,7 +282,7 @@ class Settings:
     auto_approve: bool = False
     review_mode: str = "llm"
     command_variant: str = ""
-    timeout: Timeout = Timeout()
+    timeout: Timeout = field(default_factory=Timeout)
     step_timeouts: tuple[tuple[str, float | None, float | None], ...] = ()
     retry_enabled: bool = True
     retry: Retry = Retry()
@@ -274,16 +299,19 @@ class Settings:
     verify: bool = False
     pipelines: tuple[tuple[str, str], ...] = ()
     layout: str = "specs"
-    supervision: Supervision = Supervision()
+    supervision: Supervision = field(default_factory=Supervision)
     origins: tuple[tuple[str, str, str], ...] = ()
 
     def profile(self, name: str) -> Profile | None:
         return next((profile for profile in self.agents if profile.name == name), None)
 
 
+# --- agent calls ---
+
+
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A question that an agent puts to a program of ours. `closed`: no answer means no."""
+    """A hook of an agent CLI that calls doflow. `closed`: no answer means no."""
 
     event: str
     command: str
@@ -294,7 +322,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One call of an agent: who does what, with which words, and what must be there afterwards."""
+    """One call of an agent: profile, prompt, and the files it must make."""
 
     step: str
     prompt: str

@@ -1,7 +1,7 @@
-"""Flow → Plan: which nodes there are, what each waits for, and which steps are active.
+"""Flow → Plan: the nodes, their dependencies, and which steps are active.
 
-A node becomes one doit task. A step gives one node, plus `.clarify`, `.gate` and `.route` nodes where it has
-questions, a gate or routes; whoever follows the step waits for the last of them.
+A node becomes one doit task. A step has one node, plus `.clarify`, `.gate` and `.route` nodes if it has questions, a gate or
+routes; later steps depend on the last of them.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from doflow.flow.model import Flow, Route, Settings, Step
-from doflow.util.process.command import Timeout
+from doflow.util.process.runner import Timeout
 
 _ROLES = {"gate": "gate", "implement": "phases"}
 
 
 class Node(NamedTuple):
-    """One doit task to be. `deps`: nodes it waits for; `router`: the node whose answer says what it waits for."""
+    """A future doit task. `deps`: nodes it depends on; `router`: the node whose result decides its dependencies."""
 
     name: str
     role: str  # step, phases, each, clarify, gate, route
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     after: Mapping[str, tuple[str, ...]]
 
 
-def build(flow: Flow, settings: Settings) -> Plan:
+def build_plan(flow: Flow, settings: Settings) -> Plan:
     by_id = {step.id: step for step in flow.steps}
     pipeline = flow.pipeline or tuple(by_id)
     parts = {step.id: own for step in flow.steps if (own := _parts(step, settings))}
@@ -67,8 +67,8 @@ def build(flow: Flow, settings: Settings) -> Plan:
     )
 
 
-def active(plan: Plan, markers: Mapping[str, str]) -> tuple[str, ...]:
-    """The steps that run, in order, as far as the markers found so far decide it."""
+def active_steps(plan: Plan, markers: Mapping[str, str]) -> tuple[str, ...]:
+    """The steps that run, in order, as far as the known markers decide it."""
     order = list(plan.pipeline)
     place = 0
     while place < len(order):
@@ -79,8 +79,8 @@ def active(plan: Plan, markers: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(order)
 
 
-def follows(plan: Plan, order: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """For each active step the steps it comes after."""
+def predecessors(plan: Plan, order: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """For each active step its predecessors."""
     known = set(order)
     found: dict[str, tuple[str, ...]] = {}
     before: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def follows(plan: Plan, order: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def upstream(found: Mapping[str, tuple[str, ...]], names: Sequence[str]) -> set[str]:
-    """These steps and all that come before them, by `follows`."""
+    """These steps and everything before them; takes the result of `predecessors`."""
     seen, waiting = set(names), list(names)
     while waiting:
         more = [name for name in found.get(waiting.pop(), ()) if name not in seen]
@@ -102,19 +102,19 @@ def upstream(found: Mapping[str, tuple[str, ...]], names: Sequence[str]) -> set[
     return seen
 
 
-def rule(step: Step, marker: str) -> Route | None:
+def find_route(step: Step, marker: str) -> Route | None:
     return next((route for route in step.routes if route.when == marker), None)
 
 
 def gate_text(step: Step, settings: Settings) -> str:
-    """What the person is asked after this step; '' = no gate."""
+    """The question of the gate after this step; '' = no gate."""
     if step.gate:
         return step.gate
     return f"Approve {step.id}?" if f"after-{step.id}" in settings.gates else ""
 
 
-def timeout(step: Step, settings: Settings) -> Timeout:
-    """How long a step may take: as the flow says, else the settings; what those say of the step by name comes first."""
+def step_timeout(step: Step, settings: Settings) -> Timeout:
+    """The time limits of a step: from the flow, else the settings; limits that the settings set for the step by name win."""
     base = step.timeout or settings.timeout
     for prefix, idle, most in settings.step_timeouts:
         if step.id.startswith(prefix):
@@ -122,14 +122,14 @@ def timeout(step: Step, settings: Settings) -> Timeout:
     return base
 
 
-def routed(name: str, settings: Settings) -> str:
-    """The profile that `route_agents` names for a step, by its name before the beginning of it; '' = none."""
+def routed_profile(name: str, settings: Settings) -> str:
+    """The profile that `route_agents` sets for a step, by its id or else by a prefix of it; '' = none."""
     exact = (profile for said, profile in settings.route_agents if said == name)
     return next(exact, "") or next((profile for said, profile in settings.route_agents if name.startswith(said)), "")
 
 
 def _parts(step: Step, settings: Settings) -> Sequence[str]:
-    """What comes after the step itself."""
+    """The nodes of a step after the step itself."""
     if not (step.clarify or step.gate or step.routes or settings.gates):
         return ()
     parts = []

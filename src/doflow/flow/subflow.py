@@ -1,25 +1,25 @@
-"""A flow inside a flow: the steps of the inner one take the place of the step that names it. Pure.
+"""Sub-flows: the steps of the inner flow replace the step that runs it. Pure.
 
-Their ids and artifacts get the step's id in front (`design/plan`, `design/plan.md`), so that two of them never meet. An
-inner `input.md` is the outer one, unless the step gives a goal of its own. A gate of the step itself comes behind them.
+Their ids and artifacts are prefixed with the step's id (`design/plan`, `design/plan.md`), so that they cannot collide. An
+inner `input.md` is the outer one, unless the step sets its own goal. A gate of the step itself comes after them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from doflow.flow.model import Flow, Read, Route, Step
-from doflow.flow.substitution import substitute
-from doflow.util.records import replace
+from doflow.flow.parsing.syntax import substitute
 
 
-def inline(flow: Flow, flows: Mapping[str, Flow], gates: Sequence[str] = ()) -> Flow:
-    """`gates`: those of the settings, `after-design`."""
+def inline_subflows(flow: Flow, flows: Mapping[str, Flow], gates: Sequence[str] = ()) -> Flow:
+    """The flow without sub-flow steps. `gates`: those of the settings, `after-design`."""
     if not any(step.kind == "flow" for step in flow.steps):
         return flow
     flow = replace(flow, steps=tuple(_gated(step, gates) for step in flow.steps))
     subs = {step.id: step for step in flow.steps if step.kind == "flow"}
-    inner = {name: inline(flows[step.flow], flows) for name, step in subs.items()}
+    inner = {name: inline_subflows(flows[step.flow], flows) for name, step in subs.items()}
     places = {name: _place(step, inner[name]) for name, step in subs.items()}
 
     def spread(names: Sequence[str]) -> tuple[str, ...]:
@@ -40,25 +40,25 @@ def inline(flow: Flow, flows: Mapping[str, Flow], gates: Sequence[str] = ()) -> 
 
 
 def _gated(step: Step, gates: Sequence[str]) -> Step:
-    """A step that names a flow, with the gate that the settings put behind it."""
+    """A sub-flow step with the gate that the settings add after it."""
     if step.kind != "flow" or step.gate or f"after-{step.id}" not in gates:
         return step
     return replace(step, gate=f"Approve {step.id}?")
 
 
 def _place(step: Step, inner: Flow) -> tuple[str, ...]:
-    """What takes the place of a step that names a flow."""
+    """The ids of the steps that replace a sub-flow step."""
     return (*(f"{step.id}/{name}" for name in inner.pipeline), *((step.id,) if step.gate else ()))
 
 
 def _rest(name: str, flow: Flow) -> tuple[str, ...]:
-    """What comes after a step: in the pipeline, else in the route that names it."""
+    """The steps after a step: in the pipeline, else in the route that names it."""
     ways = (flow.pipeline, *(rule.then for step in flow.steps for rule in step.routes))
     return next((way[way.index(name) + 1 :] for way in ways if name in way), ())
 
 
 def _before(step: Step, flow: Flow) -> tuple[str, ...]:
-    """What the inner flow as a whole waits for."""
+    """The steps that the whole inner flow depends on."""
     if step.after is not None or step.id not in flow.pipeline:
         return step.after or ()
     place = flow.pipeline.index(step.id)
@@ -101,28 +101,28 @@ def _given(outer: Step, inner: Flow) -> dict[str, str]:
 
 
 def _waits(found: Step, outer: Step, inner: Flow, before: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The inner flow begins when the step that names it would: also those of its steps that wait for nothing."""
+    """The inner flow starts when the sub-flow step would: also those of its steps that have no dependencies."""
     if found.after is None:
         return outer.after if found.id == inner.pipeline[0] else None
     return tuple(f"{outer.id}/{name}" for name in found.after) or before
 
 
 def _route(rule: Route, outer: str, rest: tuple[str, ...]) -> Route:
-    """What the inner flow goes on with, and then what comes after it."""
+    """The route of the inner flow, followed by the steps after it."""
     if rule.pause:
         return replace(rule, again=tuple(f"{outer}/{name}" for name in rule.again))
     return replace(rule, then=(*(f"{outer}/{name}" for name in rule.then), *rest))
 
 
 def _gate(step: Step, inner: Flow) -> Step:
-    """A yes to all that the inner flow has made."""
+    """A gate for everything that the inner flow made."""
     made = (said if said.startswith("/") else f"{step.id}/{said}" for found in inner.steps for said in found.makes)
     reads = tuple(Read(path, optional=True) for path in made)
     return Step(step.id, "gate", gate=step.gate, reads=reads, after=_ends(step, inner), origin=step.origin)
 
 
 def _ends(step: Step, inner: Flow) -> tuple[str, ...]:
-    """What somebody waits for who waits for the inner flow; where a route decides, all that turns out to run."""
+    """The last steps of the inner flow; with routes, every step of it that may run."""
     routed = any(found.routes for found in inner.steps)
     return tuple(f"{step.id}/{found.id}" for found in inner.steps) if routed else (f"{step.id}/{inner.pipeline[-1]}",)
 

@@ -1,2 +1,2 @@
-"""Git: where a project stands (`repository`), asking git (`runner`), committing (`commit`, `wip`), reading back
-(`history`)."""
+"""Everything that talks to git: `repository` runs it through GitPython, `head_reader` finds where a project stands,
+`commit` commits, `history` reads back."""

@@ -1,9 +1,10 @@
-"""The environment git gets: nothing that an agent left in a repository runs, asks or redirects."""
+"""The environment for git: nothing that an agent left in a repository runs, prompts or redirects."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from doflow.git.head import Head
 from doflow.util.errors import WorldError
@@ -39,7 +40,7 @@ _KEPT_NAMES = frozenset(
 
 
 def program(top: str, environ: Mapping[str, str]) -> str:
-    """The absolute path of git; one that lies inside the project is never taken."""
+    """The absolute path of git, never one inside the project."""
     for folder in safe_path(top, environ).split(os.pathsep):
         found = os.path.join(folder, "git")
         if folder and os.path.isfile(found) and os.access(found, os.X_OK) and not _inside(found, top):
@@ -71,7 +72,7 @@ def unwanted(environ: Mapping[str, str]) -> tuple[str, ...]:
 def overrides(
     head: Head, environ: Mapping[str, str], config: tuple[tuple[str, str], ...] = (), index: str = ""
 ) -> dict[str, str]:
-    """What is set for one git process; a person's own GIT_CONFIG_COUNT entries stay, ours come after them."""
+    """The variables for one git process; the user's own GIT_CONFIG_COUNT entries stay, ours come after them."""
     wanted = {
         "GIT_DIR": head.git_dir,
         "GIT_WORK_TREE": head.top,
@@ -106,8 +107,87 @@ def _count(environ: Mapping[str, str]) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def whole(head: Head, environ: Mapping[str, str], config: tuple[tuple[str, str], ...] = ()) -> dict[str, str]:
-    """The complete environment, for a process that is started without GitPython."""
-    dropped = frozenset(unwanted(environ))
-    kept = {name: value for name, value in environ.items() if name not in dropped}
-    return kept | overrides(head, environ, config)
+_FILTER = ("clean", "smudge", "process", "required")
+Signature = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One reading of git's config: filter settings, other programs it names, and the files it came from."""
+
+    filters: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[tuple[str, str], ...] = ()
+    files: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_config(listing: bytes, head: Head) -> Reading:
+    """From the answer of `git config --list --show-origin --includes -z`."""
+    parts = listing.decode("utf-8", "surrogateescape").split("\0")
+    filters: dict[str, str] = {}
+    others: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    files = dict.fromkeys(_usual(head))
+    for origin, entry in zip(parts[::2], parts[1::2], strict=False):
+        key, _, value = entry.partition("\n")
+        folder = _origin(origin, head, files)
+        family, last = key.partition(".")[0], key.rpartition(".")[2]
+        if family == "filter" and last in _FILTER:
+            filters[key] = value
+        elif family == "diff" and last in ("command", "textconv"):
+            others[key] = ""
+        elif family == "merge" and last == "driver":
+            others[key] = "false"
+        elif key == "core.hookspath" and origin.startswith("file:"):  # any other origin is our own override
+            settings[key] = value
+        elif family in ("include", "includeif") and last == "path":
+            files[os.path.join(folder, os.path.expanduser(value))] = None
+    return Reading(filters, tuple(others.items()), tuple(files), settings)
+
+
+def _usual(head: Head) -> tuple[str, ...]:
+    home = os.environ.get("HOME", "/")
+    xdg = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    return (
+        os.path.join(head.common_dir, "config"),
+        os.path.join(head.git_dir, "config.worktree"),
+        os.path.join(home, ".gitconfig"),
+        os.path.join(xdg, "git", "config"),
+        "/etc/gitconfig",
+    )
+
+
+def _origin(origin: str, head: Head, files: dict[str, None]) -> str:
+    """The folder a config line came from; its file is added to the watched files."""
+    if not origin.startswith("file:"):
+        return head.top
+    path = os.path.join(head.top, origin.removeprefix("file:"))
+    files[path] = None
+    return os.path.dirname(path)
+
+
+def signature(files: tuple[str, ...]) -> Signature:
+    """Changes whenever one of the config files was touched, created or removed."""
+    found: list[tuple[str, tuple[int, ...]]] = []
+    for path in files:
+        try:
+            it = os.stat(path)
+            found.append((path, (it.st_dev, it.st_ino, it.st_size, it.st_mtime_ns, it.st_ctime_ns)))
+        except OSError:
+            found.append((path, ()))
+    return tuple(found)
+
+
+def driver_overrides(trusted: Mapping[str, str], now: Reading) -> tuple[tuple[str, str], ...]:
+    """Config that keeps the trusted filters unchanged and disables every other program."""
+    changed = {key for key in (*now.filters, *trusted) if now.filters.get(key) != trusted.get(key)}
+    known = {key.rpartition(".")[0] for key in trusted}
+    for key in sorted(changed):
+        if key not in trusted and key.rpartition(".")[0] in known:
+            raise WorldError(
+                f"the git config now sets {key}, which was not set when the run started",
+                hint=f"check it (git config --show-origin {key}), remove it (git config --unset {key}) and run again",
+            )
+    kept = tuple((key, trusted[key]) for key in sorted(changed) if key in trusted)
+    inert = tuple((key, "false" if key.endswith(".required") else "") for key in sorted(changed - set(trusted)))
+    return kept + inert + now.others

@@ -1,16 +1,16 @@
-"""Where a work tree stands: one frozen value that every deed of this room is handed."""
+"""A working tree and its HEAD as a frozen value."""
 
 from __future__ import annotations
 
-from doflow.util.records import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A work tree and what is checked out there.
+    """A working tree and what is checked out there.
 
-    `ref` is '' when HEAD is detached, `commit` is '' when nothing was committed yet. `inode` (device and number) tells
-    a git folder from another one put in its place.
+    `ref` is '' when HEAD is detached, `commit` is '' when nothing was committed yet. `inode` (device and number) detects
+    a replaced git folder.
     """
 
     root: str

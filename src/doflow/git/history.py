@@ -1,24 +1,23 @@
-"""Reading back: commits of a run by their trailers, files of a commit, what git tracks and what it ignores."""
+"""Reading history: commits of a run by their trailers, files of a commit, tracked and ignored files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 
-from doflow.git import private_index as private, repository as look
-from doflow.git.runner import Git
-from doflow.git.runner_quick import failed
+from doflow.git import head_reader, private_index
+from doflow.git.repository import Repository, failure
 from doflow.util.errors import WorldError
 
 _ABSENT = ("does not exist in", "exists on disk, but not in", "nvalid object name", "bad revision", "bad file")
 
 
-def history(git: Git, run: str) -> tuple[dict[str, str], ...]:
+def run_commits(git: Repository, run: str) -> tuple[dict[str, str], ...]:
     """Commits in HEAD's history with the trailer `Doflow-Run: <run>`, newest first.
 
-    Each is `id`, `at`, `subject` and its `Doflow-*` trailers; one that several were squashed into is each of them.
+    Each is `id`, `at`, `subject` and its `Doflow-*` trailers; a squashed commit yields one for each of its steps.
     """
-    if not look.find(git.head.root).commit:
+    if not head_reader.find_head(git.head.root).commit:
         return ()
     asked = ("log", "-z", "--no-color", "--format=%H%n%cI%n%B", "--fixed-strings", f"--grep=Doflow-Run: {run}", "HEAD")
     listed = git.run(*asked).decode("utf-8", "replace")
@@ -27,7 +26,7 @@ def history(git: Git, run: str) -> tuple[dict[str, str], ...]:
 
 
 def _entries(record: str) -> list[dict[str, str]]:
-    """What one commit tells, newest first: wherever in its message a `Doflow-Run` begins the trailers of a step."""
+    """The entries of one commit, newest first: each `Doflow-Run` in its message starts the trailers of a step."""
     commit, at, message = record.split("\n", 2)
     subject, _, rest = message.strip().partition("\n\n")
     found: list[dict[str, str]] = []
@@ -40,8 +39,8 @@ def _entries(record: str) -> list[dict[str, str]]:
     return found[::-1]
 
 
-def contains(git: Git, commit: str, exclude: str) -> bool:
-    """Is what a commit changed outside the file `exclude` in HEAD: as another commit, reworded or rebased, or squashed?"""
+def is_contained(git: Repository, commit: str, exclude: str) -> bool:
+    """Whether HEAD contains a commit's changes outside the file `exclude`, possibly reworded, rebased or squashed."""
     if not git.call("merge-base", "--is-ancestor", commit, "HEAD")[0]:
         return True
     code, out, _ = git.call("cherry", "HEAD", commit, f"{commit}^")
@@ -53,8 +52,8 @@ def contains(git: Git, commit: str, exclude: str) -> bool:
     return not code and (not paths or not git.call("diff", "--quiet", commit, "HEAD", "--", *paths)[0])
 
 
-def show(git: Git, rev: str, path: str) -> bytes | None:
-    """The bytes of `path` (from the top of the work tree) in `rev`, None if it is not there."""
+def file_at(git: Repository, rev: str, path: str) -> bytes | None:
+    """The bytes of `path` (from the top of the working tree) in `rev`, None if it does not exist."""
     if rev.startswith("-") or not rev:
         raise WorldError(f"{rev!r} is not a commit", hint="see the commits: git log --oneline")
     args = ("cat-file", "blob", f"{rev}:{path}")
@@ -62,45 +61,59 @@ def show(git: Git, rev: str, path: str) -> bytes | None:
     if code and any(words in err for words in _ABSENT):
         return None
     if code:
-        raise failed(args, code, err)
+        raise failure(args, code, err)
     return out
 
 
-def blob(git: Git, ident: str) -> bytes:
+def is_committed(git: Repository, commit: str, path: str) -> bool:
+    """Whether the commit has this file (from the top of the working tree; not a link) as in the working tree."""
+    whole = os.path.join(git.head.top, path)
+    if not os.path.isfile(whole) or _behind_link(git.head.top, path):
+        return False
+    code, out, _ = git.call("rev-parse", "--verify", "-q", f"{commit}:{path}")
+    return not code and out.strip() == git.run("hash-object", "--", path).strip()
+
+
+def _behind_link(top: str, path: str) -> bool:
+    parts = path.split("/")
+    return any(os.path.islink(os.path.join(top, *parts[:depth])) for depth in range(1, len(parts) + 1))
+
+
+def read_blob(git: Repository, ident: str) -> bytes:
     """The bytes of a blob by its id."""
     return git.run("cat-file", "blob", ident)
 
 
-def parent(git: Git, rev: str) -> str:
+def parent_commit(git: Repository, rev: str) -> str:
     """The commit before `rev`; the empty tree if there is none."""
     code, out, _ = git.call("rev-parse", "--verify", "-q", f"{rev}^")
-    return out.decode().strip() if not code else private.EMPTY[private.width(git)]
+    return out.decode().strip() if not code else private_index.EMPTY[private_index.id_length(git)]
 
 
-def diff(git: Git, base: str, exclude: str) -> str:
-    """What HEAD changes against `base`, outside the folder `exclude`, as a patch."""
+def diff_since(git: Repository, base: str, exclude: str) -> str:
+    """The patch from `base` to HEAD, outside the folder `exclude`."""
     asked = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", base, "HEAD", "--", ".")
     listed = git.run(*asked, f":(exclude){exclude}", env={"GIT_LITERAL_PATHSPECS": "0"})
     return listed.decode("utf-8", "replace")
 
 
-def patch(git: Git, commit: str) -> str:
-    """What one commit changed."""
+def commit_patch(git: Repository, commit: str) -> str:
+    """The patch of one commit."""
     asked = ("show", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--format=", commit)
     return git.run(*asked).decode("utf-8", "replace")
 
 
-def patches(git: Git, commits: Sequence[str], exclude: str) -> str:
-    """What each of these commits changed outside `exclude`, without ids and line numbers: a rebase keeps it."""
+def commit_patches(git: Repository, commits: Sequence[str], exclude: str) -> str:
+    """The patches of these commits outside `exclude`, without ids and line numbers, so that a rebase does not change them."""
     asked = ("show", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--format=", *commits, "--", ".")
     listed = git.run(*asked, f":(exclude){exclude}", env={"GIT_LITERAL_PATHSPECS": "0"}).decode("utf-8", "replace")
     return "\n".join(line for line in listed.split("\n") if not line.startswith(("index ", "@@ ")))
 
 
-def blobs(git: Git, rev: str, since: str = "") -> dict[str, tuple[str, str]]:
+def list_blobs(git: Repository, rev: str, since: str = "") -> dict[str, tuple[str, str]]:
     """Every file of commit `rev` ('' = none yet) below the project's root: path from there -> (mode, blob id).
 
-    With `since` only what differs from that commit; mode '' = gone.
+    With `since` only what differs from that commit; mode '' = deleted.
     """
     found: dict[str, tuple[str, str]] = {}
     if not rev:
@@ -121,20 +134,20 @@ def blobs(git: Git, rev: str, since: str = "") -> dict[str, tuple[str, str]]:
     return found
 
 
-def ignored(git: Git) -> tuple[str, ...]:
-    """What git ignores below the project's root, from there; a wholly ignored folder is one entry ending in '/'."""
+def ignored_files(git: Repository) -> tuple[str, ...]:
+    """Ignored files below the project's root; a completely ignored folder is one entry ending in '/'."""
     listed = git.run("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory")
     return _mine(git, listed)
 
 
-def untracked(git: Git, folder: str) -> tuple[str, ...]:
-    """Files below a folder (from the top of the work tree) that git neither knows nor ignores."""
+def untracked_files(git: Repository, folder: str) -> tuple[str, ...]:
+    """Untracked, not ignored files below a folder (from the top of the working tree)."""
     listed = git.run("ls-files", "-z", "-o", "--exclude-standard", "--", folder)
     return tuple(sorted(os.fsdecode(name) for name in listed.split(b"\0") if name))
 
 
-def ignoring(git: Git, paths: Sequence[str]) -> frozenset[str]:
-    """Those of these paths (from the project's root, not tracked) that a rule of git's ignores."""
+def ignored_among(git: Repository, paths: Sequence[str]) -> frozenset[str]:
+    """Those of these untracked paths (from the project's root) that git ignores."""
     below = _below(git)
     asked = b"".join(b"./" + below + os.fsencode(path) + b"\0" for path in paths)  # a leading ':' would be magic
     code, out, _ = git.call("check-ignore", "-z", "--stdin", input=asked, env={"GIT_LITERAL_PATHSPECS": "0"})
@@ -142,36 +155,36 @@ def ignoring(git: Git, paths: Sequence[str]) -> frozenset[str]:
     return frozenset(told.intersection(paths))
 
 
-def dirty(git: Git, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Tracked files below the project's root that differ from HEAD, or are staged so, outside the folders `exclude`.
+def dirty_files(git: Repository, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Tracked files below the project's root with changes, staged or not, outside the folders `exclude`.
 
-    The work tree is compared with an index of our own: marks like assume-unchanged in the person's hide nothing.
+    The working tree is compared with our own index, so that flags like assume-unchanged hide nothing.
     """
-    base = look.find(git.head.root).commit
-    tree = private.seed(git, base)
-    index = private.path(git)
+    base = head_reader.find_head(git.head.root).commit
+    tree = private_index.seed(git, base)
+    index = private_index.index_path(git)
     git.call("update-index", "-q", "--refresh", index=index)
     differ = git.run("diff-files", "--name-only", "-z", "--ignore-submodules=dirty", index=index)
-    private.settle(git, base, tree)
-    against = base or private.EMPTY[private.width(git)]
+    private_index.record_seed(git, base, tree)
+    against = base or private_index.EMPTY[private_index.id_length(git)]
     staged = git.run("diff-index", "--cached", "--name-only", "-z", "--no-renames", against)
     return tuple(name for name in _mine(git, differ + staged) if not _under(name, exclude))
 
 
-def beside(git: Git) -> tuple[str, ...]:
-    """Files of the work tree outside the project's root, from the top, that differ from the index or are not in it."""
+def changed_outside_root(git: Repository) -> tuple[str, ...]:
+    """Files of the working tree outside the project's root, from the top, that differ from the index or are untracked."""
     below = _below(git)
     listed = git.run("ls-files", "-z", "-o", "-m", "-d", "--exclude-standard")
     names = dict.fromkeys(name for name in listed.split(b"\0") if name and below and not name.startswith(below))
     return tuple(os.fsdecode(name) for name in names)
 
 
-def _below(git: Git) -> bytes:
-    """The project's root as seen from the top of the work tree: b'' or b'apps/shop/'."""
+def _below(git: Repository) -> bytes:
+    """The project's root relative to the top of the working tree: b'' or b'apps/shop/'."""
     return os.fsencode(git.head.root[len(git.head.top) :].strip("/") + "/").lstrip(b"/")
 
 
-def _mine(git: Git, listing: bytes) -> tuple[str, ...]:
+def _mine(git: Repository, listing: bytes) -> tuple[str, ...]:
     below = _below(git)
     names = {os.fsdecode(name[len(below) :]) for name in listing.split(b"\0") if name.startswith(below)}
     return tuple(sorted(names - {""}))

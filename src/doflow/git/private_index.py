@@ -1,86 +1,87 @@
-"""A private index: the tree of a commit, kept beside the person's index and never trusted when touched by others."""
+"""A private index: the tree of a commit, separate from the user's index and not trusted if others touched it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
 
-from doflow.git.runner import Git
+from doflow.git.repository import Repository
+from doflow.util import file_signature
 from doflow.util.errors import WorldError
+from doflow.util.file_signature import FileSignature
 
 EMPTY = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
 }
 
+#: per repository: commit and tree of its private index after our last use, and the file's signature
+_seeded: WeakKeyDictionary[Repository, tuple[str, str, FileSignature | None]] = WeakKeyDictionary()
 
-def path(git: Git, name: str = "commit") -> str:
+
+def index_path(git: Repository, name: str = "commit") -> str:
     return os.path.join(git.head.git_dir, f"doflow-{name}.index")
 
 
-def seed(git: Git, base: str) -> str:
-    """Make the private index hold the tree of `base` ('' = nothing yet); gives the id of that tree.
+def seed(git: Repository, base: str) -> str:
+    """Fill the private index with the tree of `base` ('' = no commit yet); returns the id of that tree.
 
-    It is left as it is when it held that tree at the end of our last deed and nobody touched the file since.
+    Nothing is done if it held that tree after our last use and no one touched the file since.
     """
-    index = path(git)
-    held, tree, mark = git.seeded
+    index = index_path(git)
+    held, tree, mark = _seeded.get(git, ("", "", None))
     if held == base and base and mark and mark == signature(index):
         return tree
-    remove(index)
-    remove(index + ".lock")
+    discard(index)
     if not base:
         git.run("read-tree", "--empty", index=index)
         return ""
     git.run("read-tree", base, index=index)
     tree = git.run("rev-parse", "--verify", "--end-of-options", f"{base}^{{tree}}").decode().strip()
-    git.seeded = (base, tree, signature(index))
+    _seeded[git] = (base, tree, signature(index))
     return tree
 
 
-def width(git: Git) -> int:
-    """How long an object id is here: 40 (SHA-1) or 64 (SHA-256)."""
+def id_length(git: Repository) -> int:
+    """Length of an object id in this repository: 40 (SHA-1) or 64 (SHA-256)."""
     return len(git.run("hash-object", "-t", "tree", "/dev/null").strip())
 
 
-def settle(git: Git, base: str, tree: str) -> None:
-    """Note that the private index now holds `tree`, the tree of `base`."""
-    git.seeded = (base, tree, signature(path(git)))
+def record_seed(git: Repository, base: str, tree: str) -> None:
+    """Record that the private index now holds `tree`, the tree of `base`."""
+    _seeded[git] = (base, tree, signature(index_path(git)))
 
 
-def forget(git: Git) -> None:
-    git.seeded = ("", "", ())
+def forget(git: Repository) -> None:
+    _seeded.pop(git, None)
 
 
-def signature(file: str) -> tuple[int, ...]:
-    try:
-        it = os.lstat(file)
-    except OSError:
-        return ()
-    return (it.st_dev, it.st_ino, it.st_size, it.st_mtime_ns, it.st_ctime_ns)
+def signature(file: str) -> FileSignature | None:
+    return file_signature.from_path(file, follow=False)
 
 
-def remove(file: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(file)
+def discard(file: str) -> None:
+    """Remove an index of ours, with the lock that a killed git left."""
+    for path in (file, file + ".lock"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
-def add(git: Git, index: str, paths: list[str]) -> None:
-    """Bring exactly these paths of the private index to what the work tree holds (gone = removed)."""
+def add_paths(git: Repository, index: str, paths: list[str]) -> None:
+    """Update exactly these paths of the private index from the working tree (deleted = removed)."""
     known: dict[str, bool] = {"": False}
-    gone = [path for path in paths if _gone(git.head.top, path, known)]
+    gone = [path for path in paths if is_gone(git.head.top, path, known)]
     if gone:
-        nothing = b"0 " + b"0" * width(git) + b"\t"
+        nothing = b"0 " + b"0" * id_length(git) + b"\t"
         lines = b"".join(nothing + os.fsencode(path) + b"\0" for path in gone)
         git.run("update-index", "-z", "--index-info", input=lines, index=index)
-    left = paths if not gone else [path for path in paths if path not in set(gone)]
-    data = b"".join(os.fsencode(path) + b"\0" for path in left)
-    if data:
-        _update(git, index, data)
+    update_paths(git, index, [os.fsencode(path) for path in paths if path not in set(gone)])
 
 
-def _gone(top: str, path: str, known: dict[str, bool]) -> bool:
-    """A folder stands at `path`, or a link stands for one of its folders: for git the file is not there."""
+def is_gone(top: str, path: str, known: dict[str, bool]) -> bool:
+    """Whether `path` is a folder, or one of its folders is a link: for git the file is deleted."""
     whole = os.path.join(top, path)
     return _beyond(top, path.rpartition("/")[0], known) or (os.path.isdir(whole) and not os.path.islink(whole))
 
@@ -92,9 +93,17 @@ def _beyond(top: str, folder: str, known: dict[str, bool]) -> bool:
     return known[folder]
 
 
-def _update(git: Git, index: str, data: bytes) -> None:
-    code, _, err = git.call("update-index", "-z", "--add", "--remove", "--replace", "--stdin", input=data, index=index)
+def update_paths(
+    git: Repository, index: str, paths: Sequence[bytes], known: Mapping[bytes, tuple[bytes, bytes]] | None = None
+) -> None:
+    """Add these paths from the working tree; `known`: (mode, id) of files to put into the index first."""
+    given = [b"%s,%s,%s" % (*entry, path) for path, entry in (known or {}).items()]
+    if not paths and not given:
+        return
+    words = [word for entry in given for word in ("--cacheinfo", os.fsdecode(entry))]
+    args = ("update-index", "-z", "--add", "--remove", "--replace", *words, "--stdin")
+    code, _, err = git.call(*args, input=b"".join(path + b"\0" for path in paths), index=index)
     ignored = [line for line in err.splitlines() if line.startswith("Ignoring path")]
     if code or ignored:
         said = "; ".join(ignored) or " ".join(err.split()) or f"exit code {code}"
-        raise WorldError(f"git cannot take what the step made: {said}", hint="see what git says: git status")
+        raise WorldError(f"git cannot add the files of the step: {said}", hint="see: git status")

@@ -1,225 +1,201 @@
-"""Where a project stands, read from git's own files: no process is started, so it costs next to nothing.
-
-Only a repository with a reftable, or one that belongs to someone else, is asked about with git itself.
-"""
+"""git in one working tree, through GitPython, with an environment in which nothing planted by an agent runs."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any
 
-from doflow.git import refs
+from doflow.git import environment
 from doflow.git.head import Head
 from doflow.util.errors import WorldError
 
-__all__ = ["Head", "branches", "busy", "commit_of", "find", "state"]
-
-_BUSY = (
-    ("MERGE_HEAD", "a merge is in progress", "git merge --continue, or git merge --abort"),
-    ("rebase-merge", "a rebase is in progress", "git rebase --continue, or git rebase --abort"),
-    ("rebase-apply", "a rebase (or git am) is in progress", "git rebase --continue, or git rebase --abort"),
-    ("CHERRY_PICK_HEAD", "a cherry-pick is in progress", "git cherry-pick --continue, or git cherry-pick --abort"),
-    ("REVERT_HEAD", "a revert is in progress", "git revert --continue, or git revert --abort"),
-    ("BISECT_LOG", "a bisect is in progress", "git bisect reset"),
-)
+_loading = threading.Lock()
+_LIST = ("config", "--list", "--show-origin", "--includes", "-z")
 
 
-def find(root: str | os.PathLike[str]) -> Head:
-    """The work tree that `root` lies in, searched upward as git does."""
-    start = os.path.realpath(os.fspath(root))
-    top, git_dir = _discover(start)
-    common = _common(git_dir)
-    config = _config(os.path.join(common, "config"))
-    _work_tree(top, git_dir, config)
-    status = os.stat(git_dir)
-    head = Head(start, top, git_dir, common, "", "", "", (status.st_dev, status.st_ino))
-    if status.st_uid != os.geteuid():
-        _ask_owner(head)
-    if config.get("extensions.refstorage", "").lower() == "reftable":
-        return _asked(head)
-    ref, commit = refs.head(git_dir, common)
-    return _at(head, ref, commit)
+class Repository:
+    """git in one working tree. Thread-safe.
 
+    Filters (clean, smudge) configured at the first call are trusted and stay fixed; pass `filters` to trust those of an
+    earlier process instead.
+    """
 
-def _at(head: Head, ref: str, commit: str, reftable: bool = False) -> Head:
-    branch = ref.removeprefix("refs/heads/")
-    return Head(head.root, head.top, head.git_dir, head.common_dir, ref, branch, commit, head.inode, reftable)
+    def __init__(self, head: Head, filters: Mapping[str, str] | None = None) -> None:
+        self.head = head
+        self._on_commit: Callable[[], None] | None = None
+        self._program = environment.program(head.top, os.environ)
+        self._repo: Any = None
+        self._trusted = filters
+        self._reading = environment.Reading()
+        self._signature: environment.Signature = ()
+        self._pins: tuple[tuple[str, str], ...] = ()
+        self._ready: dict[str, dict[str, str]] = {}
 
+    def run(
+        self,
+        *args: str,
+        input: bytes = b"",  # noqa: A002  (subprocess says it so)
+        index: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """git's standard output; a failure is a WorldError with git's message."""
+        code, out, err = self.call(*args, input=input, index=index, env=env)
+        if code:
+            raise failure(args, code, err)
+        return out
 
-def _discover(start: str) -> tuple[str, str]:
-    if not os.path.isdir(start):
-        raise WorldError(f"{start} is not a folder", hint="name an existing folder with --project-dir")
-    walls = _ceilings()
-    across = os.environ.get("GIT_DISCOVERY_ACROSS_FILESYSTEM", "").lower() in ("1", "true", "yes", "on")
-    device = os.stat(start).st_dev
-    here = start
-    while True:
-        if os.path.lexists(os.path.join(here, ".git")):
-            return here, _git_dir(os.path.join(here, ".git"))
-        if _is_git_dir(here):
-            hint = "go to a work tree of it, or make one: git worktree add ../work"
-            raise WorldError(f"{here} is a bare repository or the inside of a .git folder", hint=hint)
-        above = os.path.dirname(here)
-        if above == here or above in walls or (os.stat(above).st_dev != device and not across):
-            raise WorldError(f"{start} is not in a git repository", hint=f"make it one: git -C '{start}' init")
-        here = above
+    def call(
+        self,
+        *args: str,
+        input: bytes = b"",  # noqa: A002  (subprocess says it so)
+        index: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> tuple[int, bytes, str]:
+        """Exit code, standard output, standard error. `index` is a private index instead of the user's."""
+        return self._execute(args, input, self._variables(index) | dict(env or {}))
 
+    @contextlib.contextmanager
+    def conversation(self, *args: str) -> Iterator[Any]:
+        """A git process with pipes for `stdin` and `stdout`; it must succeed."""
+        variables = self._variables("")
+        process = self._git().execute(self._command(args, variables), subprocess.PIPE, as_process=True, env=variables)
+        try:
+            with contextlib.suppress(BrokenPipeError):  # it died: its standard error says why
+                yield process
+        finally:
+            _, err = process.communicate()
+        if process.returncode:
+            raise failure(args, process.returncode, err.decode("utf-8", "replace"))
 
-def _ceilings() -> frozenset[str]:
-    named = os.environ.get("GIT_CEILING_DIRECTORIES", "").split(os.pathsep)
-    return frozenset(os.path.realpath(folder) for folder in named if os.path.isabs(folder))
+    def on_commit(self, callback: Callable[[], None] | None) -> None:
+        """Call `callback` after each of our commits from now on; None: don't."""
+        self._on_commit = callback
 
+    def tell_commit(self) -> None:
+        if self._on_commit is not None:
+            self._on_commit()
 
-def _git_dir(dot: str) -> str:
-    """Follows the `.git` file of a linked worktree or a submodule."""
-    mode = os.stat(dot).st_mode if os.path.exists(dot) else 0
-    found = os.path.realpath(dot)
-    if stat.S_ISREG(mode):
-        text = refs.small(dot).rstrip("\r\n")
-        if not text.startswith("gitdir: "):
-            raise _broken(dot, "it is a file that names no git folder")
-        found = os.path.realpath(os.path.join(os.path.dirname(dot), text.removeprefix("gitdir: ")))
-    if not os.path.isdir(found):
-        raise _broken(dot, f"the git folder {found} is not there")
-    if not _is_git_dir(found):
-        raise _broken(dot, "HEAD, objects or refs are missing in it")
-    return found
+    def filters(self) -> dict[str, str]:
+        """The trusted filter settings, for a later process of the same run."""
+        self._watch()
+        return dict(self._trusted or {})
 
+    def setting(self, key: str) -> str:
+        """A setting of git's config ('' if not set); only those that `environment.parse_config` keeps."""
+        self._watch()
+        return self._reading.settings.get(key, "")
 
-def _is_git_dir(path: str) -> bool:
-    common = _common(path)
-    return os.path.lexists(os.path.join(path, "HEAD")) and all(
-        os.path.isdir(os.path.join(common, name)) for name in ("objects", "refs")
-    )
+    def refusal(self) -> str:
+        """'' if git accepts the repository by its own discovery (`safe.directory`); else its error."""
+        variables = {"GIT_CEILING_DIRECTORIES": os.path.dirname(self.head.top)}
+        code, _, err = self._execute(("rev-parse", "--git-dir"), b"", variables)
+        return err.strip().split("\n")[0] if code else ""
 
+    def _variables(self, index: str) -> dict[str, str]:
+        self._watch()
+        ready = self._ready.get(index)
+        if ready is None:
+            ready = self._ready[index] = environment.overrides(self.head, os.environ, self._pins, index)
+        return ready
 
-def _common(git_dir: str) -> str:
-    named = refs.small(os.path.join(git_dir, "commondir")).strip("\r\n")
-    return os.path.realpath(os.path.join(git_dir, named)) if named else git_dir
+    def _watch(self) -> None:
+        """Read the config again only if one of its files was touched since."""
+        if self._signature and environment.signature(self._reading.files) == self._signature:
+            return
+        code, out, err = self._execute(_LIST, b"", environment.overrides(self.head, os.environ))
+        if code:
+            raise failure(_LIST, code, err)
+        self._reading = environment.parse_config(out, self.head)
+        signature = environment.signature(self._reading.files)
+        if self._trusted is None:
+            self._trusted = self._reading.filters
+        self._pins = environment.driver_overrides(self._trusted, self._reading)
+        self._ready = {}
+        self._signature = signature  # last: other threads that see it use all of the above
 
-
-def _broken(dot: str, why: str) -> WorldError:
-    return WorldError(
-        f"{dot} is broken: {why}",
-        hint="see what git says: git status; a lost .git comes back from a clone (git clone URL)",
-    )
-
-
-def _config(path: str) -> dict[str, str]:
-    """The plain `section.key` values of git's own config file, as far as `find` needs them."""
-    values: dict[str, str] = {}
-    section = ""
-    for line in refs.small(path, limit=1 << 20).splitlines():
-        text = line.strip()
-        if text.startswith("["):
-            section, _, text = text[1:].partition("]")
-            section, text = section.strip().lower(), text.strip()
-        key, equals, value = text.partition("=")
-        if key and not key.startswith(("#", ";")):
-            plain = value.split(" #")[0].split(" ;")[0].strip().strip('"') if equals else "true"
-            values[f"{section}.{key.strip().lower()}"] = plain
-    return values
-
-
-def _work_tree(top: str, git_dir: str, config: dict[str, str]) -> None:
-    linked = os.path.lexists(os.path.join(git_dir, "commondir"))
-    if config.get("core.bare", "").lower() in ("true", "yes", "on", "1") and not linked:
-        hint = "give it a work tree (git config core.bare false), or make one: git worktree add ../work"
-        raise WorldError(f"{git_dir} is a bare repository: it has no work tree", hint=hint)
-    other = config.get("core.worktree", "")
-    if other and not linked and os.path.realpath(os.path.join(git_dir, other)) != top:
-        raise WorldError(
-            f"{git_dir} says that its work tree is {other}, not {top}",
-            hint="if that is not meant: git config --unset core.worktree",
-        )
-
-
-def _ask_owner(head: Head) -> None:
-    """Somebody else owns the git folder: git itself decides (safe.directory), by its own discovery."""
-    from doflow.git import runner_quick as quick
-
-    answer = quick.discovered(head.top)
-    if answer:
-        raise WorldError(
-            f"{head.top}: {answer}", hint=f"if you trust it: git config --global --add safe.directory '{head.top}'"
-        )
-
-
-def _asked(head: Head) -> Head:
-    from doflow.git import runner_quick as quick
-
-    ref = quick.attempt(head, "symbolic-ref", "-q", "HEAD")[1].decode().strip()
-    commit = quick.attempt(head, "rev-parse", "-q", "--verify", "HEAD^{commit}")[1].decode().strip()
-    if not ref and not commit:
-        raise refs.garbage(os.path.join(head.git_dir, "HEAD"))
-    return _at(head, ref, commit, reftable=True)
-
-
-def busy(head: Head) -> tuple[str, str]:
-    """What git is in the middle of, and the commands that end it; ('', '') = nothing."""
-    found = ((what, way) for name, what, way in _BUSY if os.path.lexists(os.path.join(head.git_dir, name)))
-    return next(found, ("", ""))
-
-
-def state(head: Head) -> str:
-    """'' if a commit can be made here, else one sentence that says what is in the way and how to end it."""
-    what, way = busy(head)
-    if what:
-        return f"{what} in {head.top}: finish or abort it first ({way})"
-    if not head.ref:
-        return (
-            f"HEAD is detached at {head.commit[:12]}: a commit made here would be lost at the next checkout; "
-            "make a branch first (git switch -c NAME)"
-        )
-    return locked(head)
-
-
-def locked(head: Head) -> str:
-    """'' or the sentence about a lock file that another git holds (or left)."""
-    places = (
-        os.path.join(head.git_dir, "index.lock"),
-        os.path.join(head.git_dir, "HEAD.lock"),
-        os.path.join(head.common_dir, f"{head.ref}.lock"),
-    )
-    for path in places:
-        if os.path.lexists(path):
-            return (
-                f"{path} exists: another git is at work, or one crashed; "
-                f"if none runs, remove it (rm '{path}') and run again"
+    def _execute(self, args: tuple[str, ...], data: bytes, variables: dict[str, str]) -> tuple[int, bytes, str]:
+        stream = _stream(data) if data else None
+        try:
+            code, out, err = self._git().execute(
+                self._command(args, variables),
+                istream=stream,
+                env=variables,
+                with_extended_output=True,
+                with_exceptions=False,
+                stdout_as_string=False,
+                strip_newline_in_stdout=False,
             )
-    return ""
+        finally:
+            if stream is not None:
+                stream.close()
+        return code, out, err
+
+    def _command(self, args: tuple[str, ...], variables: Mapping[str, str]) -> list[str]:
+        """GitPython can only add variables: those that must not reach git are removed by `env`."""
+        dropped = [name for name in environment.unwanted(os.environ) if name not in variables]
+        without = [word for name in dropped for word in ("-u", name)]
+        return [*(["/usr/bin/env", *without] if without else []), self._program, *args]
+
+    def _git(self) -> Any:
+        """`git.Repo(…).git` of GitPython."""
+        if self._repo is None:
+            with _loading:
+                self._repo = self._repo or _open(self._program, self.head.top)
+        return self._repo.git
 
 
-def branches(head: Head) -> frozenset[str]:
-    """Short names of all local branches and of the remotes' branches (without the remote's name)."""
-    return short(names(head))
+def failure(args: tuple[str, ...], code: int, err: str) -> WorldError:
+    """git's error as ours."""
+    said = (
+        " ".join(line.strip() for line in err.splitlines() if line.strip() and not line.startswith("hint:"))
+        or f"exit code {code}"
+    )
+    verb = next((arg for arg in args if not arg.startswith("-")), "")
+    if "No space left on device" in err or "Disk quota exceeded" in err:
+        hint = "free some space and run the same command again; finished steps are kept"
+        return WorldError(f"disk full: git {verb}: {said}", hint=hint)
+    return WorldError(f"git {verb} failed: {said}", hint="see: git status")
 
 
-def names(head: Head) -> list[str]:
-    """Full names of all branches, local and remote."""
-    if not head.reftable:
-        return refs.names(head.common_dir)
-    from doflow.git import runner_quick as quick
-
-    listed = quick.quick(head, "for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes")
-    return listed.decode("utf-8", "surrogateescape").splitlines()
-
-
-def short(found: list[str]) -> frozenset[str]:
-    return frozenset(filter(None, map(_short, found)))
+def _open(program: str, top: str) -> Any:
+    """GitPython's repository of this work tree."""
+    library = sys.modules.get("git") or _import(program)
+    try:
+        return library.Repo(top)
+    except (library.InvalidGitRepositoryError, library.NoSuchPathError) as error:
+        raise WorldError(f"{top} is no longer a git repository", hint="see: git status") from error
 
 
-def _short(ref: str) -> str:
-    if ref.startswith("refs/heads/"):
-        return ref.removeprefix("refs/heads/")
-    name = ref.removeprefix("refs/remotes/").partition("/")[2]
-    return "" if name == "HEAD" else name
+def _import(program: str) -> Any:
+    """Import GitPython, which looks for git itself: the variables name the executable. Callers hold a lock, as other threads
+    must not copy the environment meanwhile."""
+    told = {"GIT_PYTHON_GIT_EXECUTABLE": program, "GIT_PYTHON_REFRESH": "quiet"}
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        import git
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+    return git
 
 
-def commit_of(head: Head, ref: str) -> str:
-    """The id that a full ref name (`refs/heads/main`) stands for, '' if there is none."""
-    if head.reftable:
-        from doflow.git import runner_quick as quick
-
-        return quick.attempt(head, "rev-parse", "-q", "--verify", "--end-of-options", ref)[1].decode().strip()
-    return refs.resolve(head.git_dir, head.common_dir, ref)
+def _stream(data: bytes) -> IO[bytes]:
+    """The input as an open file: no size limit, and no deadlock as with a pipe."""
+    if hasattr(os, "memfd_create"):
+        stream: IO[bytes] = os.fdopen(os.memfd_create("doflow"), "w+b")
+    else:
+        stream = tempfile.TemporaryFile()  # noqa: SIM115  (the caller closes it)
+    stream.write(data)
+    stream.flush()
+    stream.seek(0)
+    return stream

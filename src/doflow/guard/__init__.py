@@ -1,1 +1,1 @@
-"""Guards: rules that protect the repository, the state and the purse; one per file."""
+"""Guards: rules that protect the repository and doflow's state."""

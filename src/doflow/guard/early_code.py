@@ -1,59 +1,103 @@
-"""Code that was written into a run's folder before its time: moved to quarantine with a warning.
+"""Code written into a run's folder before the first phase (moved to quarantine with a warning), and edits of the task list.
 
-Never once a phase of the run is done (then it may be the work itself), never outside of the run's folder, never deleted.
+Code is never moved once a phase of the run is done (then it may be the work itself), never outside the run's folder, and
+never deleted.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 
-from doflow.guard.quarantine import Quarantine, parent
-from doflow.runs.context import STATE, World
+from doflow.flow import markdown
+from doflow.git import history
+from doflow.guard.quarantine import Quarantine, open_parent
+from doflow.runs.context import RunContext
+from doflow.runs.job import Job
+from doflow.util import atomic_files, state_folder
 
-#: what specs, plans, reports and their pictures are written in; anything else is code
+#: suffixes of specs, plans, reports and images; anything else is code
 _PAPERS = frozenset(
     (".md", ".txt", ".rst", ".adoc", ".yaml", ".yml", ".json", ".jsonl", ".toml", ".csv", ".lock", ".svg", ".png", ".pdf")
 )  # fmt: skip
 
 
-def is_leak(world: World, path: str) -> bool:
-    """Whether a file that no step makes is code in the run's folder, while nothing is built yet."""
-    folder = f"{world.run.dir}/"
+def is_leak(context: RunContext, path: str) -> bool:
+    """Whether a file that no step makes is code in the run's folder, while no phase is done yet."""
+    folder = f"{context.run.dir}/"
     suffix = os.path.splitext(path)[1].lower()
-    return path.startswith(folder) and bool(suffix) and suffix not in _PAPERS and not _built(world)
+    return path.startswith(folder) and bool(suffix) and suffix not in _PAPERS and not _built(context)
 
 
-def sweep(world: World) -> tuple[str, ...]:
-    """Before the first phase: what is there of it that git does not know; gives the paths, which are kept aside."""
-    if _built(world):
+def quarantine_early_code(context: RunContext) -> tuple[str, ...]:
+    """Before the first phase: move untracked code to quarantine; returns the paths."""
+    if _built(context):
         return ()
-    from doflow.git import history
 
-    below = len(world.prefix)
-    found = [name[below:] for name in history.untracked(world.git, f"{world.prefix}{world.run.dir}")]
-    known = {*world.book.artifacts, *(world.path(said) for step in world.flow.steps for said in step.makes)}
-    leaked = tuple(path for path in found if path not in known and is_leak(world, path))
-    quarantine = Quarantine(world.root / STATE / "quarantine")
+    below = len(context.prefix)
+    found = [name[below:] for name in history.untracked_files(context.git, f"{context.prefix}{context.run.dir}")]
+    known = {
+        *context.record.artifacts,
+        *(context.files.path(said) for step in context.flow.steps for said in step.makes),
+    }
+    leaked = tuple(path for path in found if path not in known and is_leak(context, path))
+    quarantine = Quarantine(context.root / state_folder.QUARANTINE)
     for path in leaked:
-        fd = parent(str(world.root), path)
+        fd = open_parent(str(context.root), path)
         try:
-            quarantine.take(fd, os.path.basename(path), path, "code before its time", world.run.name)
+            quarantine.take(fd, os.path.basename(path), path, "code written before the first phase", context.run.name)
         finally:
             os.close(fd)
     return leaked
 
 
-def tell(world: World, paths: tuple[str, ...], step: str) -> None:
+def warn_early_code(context: RunContext, paths: tuple[str, ...], step: str) -> None:
     names = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
-    world.ledger.add(
+    context.events.add(
         "warning",
         step=step,
-        message=f"code was written into {world.run.dir} before anything is to be built; it is kept aside: {names}",
+        message=f"code was written into {context.run.dir} before the first phase; moved to quarantine: {names}",
         hint="doflow quarantine list",
     )
 
 
-def _built(world: World) -> bool:
+def _built(context: RunContext) -> bool:
     """A phase of an implement step is done."""
-    kinds = {step.id: step.kind for step in world.flow.steps}
-    return any(":" in name and kinds.get(name.partition(":")[0]) == "implement" for name in world.book.steps)
+    kinds = {step.id: step.kind for step in context.flow.steps}
+    return any(":" in name and kinds.get(name.partition(":")[0]) == "implement" for name in context.record.steps)
+
+
+def is_reworded(context: RunContext, path: str, before: bytes) -> bool:
+    """Whether more than its boxes was changed."""
+    return markdown.untick_boxes(_decoded(before)) != markdown.untick_boxes(_decoded(read_regular(context, path)))
+
+
+def restore_ticks(context: RunContext, path: str, said: bytes) -> None:
+    """Tick the boxes in the reverted list that the agent had ticked in its version."""
+    was = _decoded(read_regular(context, path))
+    text = markdown.tick_boxes(was, _decoded(said))
+    if text != was:
+        atomic_files.write_file(str(context.root / path), text.encode("utf-8", "surrogateescape"))
+
+
+def warn_reworded(context: RunContext, job: Job, path: str) -> None:
+    context.events.add(
+        "warning",
+        **job.where,
+        message=f"the agent of {job.name} changed the text of {path}, where it may only tick boxes; reverted",
+        hint="its version: doflow quarantine list; to add tasks, edit the file yourself while no run is active",
+    )
+
+
+def read_regular(context: RunContext, path: str) -> bytes:
+    """The current content; empty unless it is a regular file."""
+    try:
+        fd = os.open(context.root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    with os.fdopen(fd, "rb") as stream:
+        return stream.read() if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")

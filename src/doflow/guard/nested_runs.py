@@ -1,12 +1,16 @@
-"""A run started from inside a run is refused, before anything is written: an agent must not start the machine it is
-part of. The variable makes the message kind; the run lock is what really holds."""
+"""Refuses a run started from inside a run, before anything is written: an agent must not start the run it is part of.
+
+The environment variable gives a helpful message; the run lock is what enforces it."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
 
+from doflow.config import uptodate_stamp
+from doflow.runs import mutex
 from doflow.util.errors import DoflowError
 
 VARIABLE = "PRP_PIPELINE_RUNNING"
@@ -16,11 +20,11 @@ _FOLDER = "--feature-dir"
 
 
 class NestedExecutionError(DoflowError):
-    """The refusal; its words are a contract."""
+    """The refusal; its text is a contract."""
 
 
 def validate_nested_execution(session_path: str, environ: Mapping[str, str] | None = None) -> None:
-    """Nothing if this process may run; only a bug-fix session below `plan/` may start inside another run."""
+    """Raise unless this process may run; only a bug-fix session below `plan/` may start inside another run."""
     given = os.environ if environ is None else environ
     running = given.get(VARIABLE, "")
     if not running or running == str(os.getpid()):
@@ -28,7 +32,7 @@ def validate_nested_execution(session_path: str, environ: Mapping[str, str] | No
     if given.get(FLAG) == "true" and BUGFIX in _below_plan(session_path):
         return
     if _dead(running) and not _locked(session_path):
-        sys.stderr.write(f"warning: {VARIABLE} names process {running}, which is gone; going on\n")
+        sys.stderr.write(f"warning: {VARIABLE} names process {running}, which has ended; continuing\n")
         return
     raise NestedExecutionError(
         f"Nested PRP Pipeline execution detected. Only bug fix sessions can recurse. PID: {running}"
@@ -36,7 +40,7 @@ def validate_nested_execution(session_path: str, environ: Mapping[str, str] | No
 
 
 def session_path(words: Sequence[str], root: str) -> str:
-    """The session that a command line names by its folder, '' if it names none: read before anything is decided."""
+    """The session folder given on the command line, '' if none."""
     for place, word in enumerate(words):
         if word == _FOLDER and place + 1 < len(words):
             return os.path.join(root, words[place + 1])
@@ -56,7 +60,7 @@ def leave(environ: MutableMapping[str, str]) -> None:
 
 
 def _below_plan(path: str) -> str:
-    """The part that doflow names itself: what stands above `plan/` is where a person keeps the project."""
+    """The part of the path from `plan/` on, which doflow names itself."""
     parts = os.path.normpath(path).split(os.sep)
     if "plan" in parts:
         return os.sep.join(parts[len(parts) - parts[::-1].index("plan") :])
@@ -76,13 +80,9 @@ def _dead(pid: str) -> bool:
 
 
 def _locked(session_path: str) -> bool:
-    """A number can be made up, a lock cannot: while somebody holds the project's, there is a run."""
-    from pathlib import Path
-
-    from doflow.config import uptodate_stamp as hot
-    from doflow.runs import mutex as holder
+    """A process id can be forged, a lock cannot: while the project's is held, there is a run."""
 
     try:
-        return holder.held(Path(hot.find(session_path)))
+        return mutex.is_held(Path(uptodate_stamp.find_project_root(session_path)))
     except OSError:
         return False

@@ -1,22 +1,27 @@
-"""Keeping what was moved out of the way: nothing is deleted, everything can be shown and put back.
+"""Quarantine for displaced files: nothing is deleted, everything can be shown and restored.
 
-Things lie under flat random names; where they came from stands in `index.jsonl` alone, so no path an agent chose ever
-becomes a path here.
+Entries have flat random names; only `index.jsonl` says where they came from, so a path chosen by an agent never becomes
+a path here.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
 import json
 import os
+import shutil
 import stat
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from doflow.util import atomic_files as files
+from doflow.git import history
+from doflow.runs.context import RunContext
+from doflow.runs.job import Job
+from doflow.util import atomic_files, state_folder, timestamps
 from doflow.util.errors import WorldError
-from doflow.util.records import dataclass
 
 _HEX = frozenset("0123456789abcdef")
 Keep = Callable[[int, str, str], str]
@@ -24,7 +29,7 @@ Keep = Callable[[int, str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One thing in quarantine: `path` is where it was, from the project's root."""
+    """One entry in quarantine: `path` is where it was, from the project's root."""
 
     id: str
     path: str
@@ -37,13 +42,13 @@ class Kept:
 
 
 class Quarantine:
-    """A folder (usually `.doflow/quarantine`) that holds displaced things."""
+    """A folder (usually `.doflow/quarantine`) that holds displaced files."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = os.fspath(folder)
 
     def take(self, dir_fd: int, name: str, rel: str, why: str = "", run: str = "", step: str = "") -> str:
-        """Move `name` of an open folder in here; gives its id. Its index line is written first."""
+        """Move `name` of an open folder in here; returns its id. Its index line is written first."""
         status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
         ident = os.urandom(16).hex()
         fd = self._open()
@@ -56,7 +61,7 @@ class Quarantine:
                     raise
                 _carry(dir_fd, name, fd, ident)
         except OSError as error:
-            raise files.broke("move", rel, error) from error
+            raise atomic_files.io_error("move", rel, error) from error
         finally:
             os.close(fd)
         return ident
@@ -64,7 +69,7 @@ class Quarantine:
     __call__ = take
 
     def about(self, why: str, run: str = "", step: str = "") -> Keep:
-        """`take` with its reason given beforehand: `keep(dir_fd, name, rel)`."""
+        """`take` with a fixed reason: `keep(dir_fd, name, rel)`."""
 
         def keep(dir_fd: int, name: str, rel: str) -> str:
             return self.take(dir_fd, name, rel, why, run, step)
@@ -72,37 +77,37 @@ class Quarantine:
         return keep
 
     def put(self, data: bytes, rel: str, why: str = "", run: str = "", step: str = "") -> str:
-        """Keep these bytes as what `rel` held; gives the id."""
+        """Store these bytes as the content of `rel`; returns the id."""
         ident = os.urandom(16).hex()
         fd = self._open()
         try:
             self._note(ident, rel, why, run, step, "file", len(data))
-            files.replace(fd, ident, data, 0o600, sync=True)
+            atomic_files.replace_in_folder(fd, ident, data, 0o600, sync=True)
         except OSError as error:
-            raise files.broke("write", self.folder, error) from error
+            raise atomic_files.io_error("write", self.folder, error) from error
         finally:
             os.close(fd)
         return ident
 
     def _open(self) -> int:
-        """The folder itself, made if needed; a link in its place is not followed."""
+        """The folder itself, created if needed; a link in its place is not followed."""
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             return os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            raise files.broke("open", self.folder, error) from error
+            raise atomic_files.io_error("open", self.folder, error) from error
 
     def _note(self, ident: str, rel: str, why: str, run: str, step: str, kind: str, size: int) -> None:
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        at = timestamps.format_seconds()
         row = {"id": ident, "path": rel, "why": why, "run": run, "step": step, "at": at, "kind": kind, "size": size}
-        appender = files.Appender(os.path.join(self.folder, "index.jsonl"))
+        appender = atomic_files.Appender(os.path.join(self.folder, "index.jsonl"))
         try:
             appender.add(json.dumps(row).encode() + b"\n", sync=False)
         finally:
             appender.close()
 
     def entries(self) -> tuple[Kept, ...]:
-        """All that is here, oldest first; torn or foreign lines of the index are passed over."""
+        """All entries, oldest first; torn or foreign lines of the index are skipped."""
         try:
             lines = Path(self.folder, "index.jsonl").read_bytes().splitlines()
             there = set(os.listdir(self.folder))
@@ -112,10 +117,10 @@ class Quarantine:
         return tuple(kept for kept in found if kept is not None and kept.id in there)
 
     def find(self, ident: str) -> Kept:
-        """The one entry whose id begins so."""
+        """The one entry whose id starts with this."""
         hits = [kept for kept in self.entries() if ident and kept.id.startswith(ident)]
         if len(hits) != 1:
-            what = "is not in the quarantine" if not hits else f"fits {len(hits)} things in the quarantine"
+            what = "is not in quarantine" if not hits else f"matches {len(hits)} entries in quarantine"
             raise WorldError(f"{ident!r} {what}", hint="see them all: doflow quarantine list")
         return hits[0]
 
@@ -127,53 +132,55 @@ class Quarantine:
             if kept.kind == "link":
                 return os.fsencode(os.readlink(kept.id, dir_fd=fd))
             if kept.kind != "file":
-                raise WorldError(f"{kept.path!r} was a {kept.kind}: it has no bytes to show", hint=f"ls {self.folder}")
+                raise WorldError(
+                    f"{kept.path!r} was a {kept.kind}: it has no content to show", hint=f"ls {self.folder}"
+                )
             file = os.open(kept.id, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
             with os.fdopen(file, "rb") as stream:
                 return stream.read()
         except OSError as error:
-            raise files.broke("read", os.path.join(self.folder, kept.id), error) from error
+            raise atomic_files.io_error("read", os.path.join(self.folder, kept.id), error) from error
         finally:
             os.close(fd)
 
     def restore(self, ident: str, root: str | os.PathLike[str], to: str | None = None, force: bool = False) -> str:
-        """Put a copy back where it was, or at `to`; gives that path. What is there is never overwritten.
+        """Restore a copy to its path, or to `to`; returns that path. An existing file is never overwritten.
 
-        With `force` what is there goes into the quarantine itself.
+        With `force` an existing file goes into quarantine.
         """
         kept = self.find(ident)
         rel = to if to is not None else kept.path
-        place = parent(os.fspath(root), rel)
+        place = open_parent(os.fspath(root), rel)
         name = rel.rpartition("/")[2]
         try:
             if _there(place, name):
                 if not force:
                     hint = f"choose another place (--to PATH), or swap them: doflow quarantine restore {ident} --force"
-                    raise WorldError(f"{rel!r} is there already", hint=hint)
+                    raise WorldError(f"{rel!r} already exists", hint=hint)
                 self.take(place, name, rel, f"replaced by {kept.id}", kept.run, kept.step)
             _copy(os.path.join(self.folder, kept.id), kept.kind, place, name)
         except OSError as error:
-            raise files.broke("restore", rel, error) from error
+            raise atomic_files.io_error("restore", rel, error) from error
         finally:
             os.close(place)
         return rel
 
 
-def parent(root: str, rel: str) -> int:
-    """The folder of `rel`, opened step by step from `root` and made where missing; no link is followed."""
+def open_parent(root: str, rel: str) -> int:
+    """The folder of `rel`, opened component by component from `root` and created if missing; no link is followed."""
     parts = rel.split("/")
     if any(part in ("", ".", "..", ".git") for part in parts):
         raise WorldError(
             f"{rel!r} is not a path inside the project", hint="give one from the project's root: --to PATH"
         )
-    fd = files.open_folder(root)
+    fd = atomic_files.open_folder(root)
     for part in parts[:-1]:
         try:
             if not _there(fd, part):
                 os.mkdir(part, dir_fd=fd)
-            inner = files.open_folder(part, dir_fd=fd)
+            inner = atomic_files.open_folder(part, dir_fd=fd)
         except OSError as error:
-            raise files.broke("open", rel, error) from error
+            raise atomic_files.io_error("open", rel, error) from error
         finally:
             os.close(fd)
         fd = inner
@@ -208,32 +215,57 @@ def _kept(line: bytes) -> Kept | None:
 
 
 def _copy(source: str, kind: str, place: int, name: str) -> None:
-    """Copy beside the target first, so that a full disk leaves nothing half done."""
-    import shutil
-
+    """Copy next to the target first, so that a full disk leaves no partial file."""
     if kind == "link":
         os.symlink(os.readlink(source), name, dir_fd=place)
     elif kind == "file":
         mode = stat.S_IMODE(os.lstat(source).st_mode)
-        files.replace(place, name, Path(source).read_bytes(), mode, sync=True)
+        atomic_files.replace_in_folder(place, name, Path(source).read_bytes(), mode, sync=True)
     elif kind == "folder":
         shutil.copytree(source, f"{_path(place)}/{name}", symlinks=True)
     else:
-        raise WorldError(f"{name!r} was a pipe, a socket or a device: it cannot be put back", hint="make it anew")
+        raise WorldError(f"{name!r} was a pipe, a socket or a device: it cannot be restored", hint="create it again")
 
 
 def _carry(dir_fd: int, name: str, fd: int, ident: str) -> None:
-    """Move across file systems: copied whole, and only then taken away."""
-    import shutil
-
+    """Move across file systems: copy completely, then remove."""
     source = f"{_path(dir_fd)}/{name}"
     shutil.move(source, f"{_path(fd)}/{ident}")
 
 
 def _path(fd: int) -> str:
-    """A path for an open folder, for the few calls that know no descriptors."""
+    """A path for an open folder, for the few calls that take no descriptor."""
     if os.path.isdir("/proc/self/fd"):
         return f"/proc/self/fd/{fd}"
-    import fcntl
 
     return fcntl.fcntl(fd, 50, b"\0" * 1024).rstrip(b"\0").decode()  # 50 = F_GETPATH on macOS
+
+
+def failed(context: RunContext, job: Job, begun: Mapping[str, str]) -> tuple[str, ...]:
+    """Quarantine what a failed command has made since its start, and restore the last good version."""
+    left = tuple(path for path in job.makes if (now := context.files.digest(path)) and now != begun[path])
+    quarantine_outputs(context, left, f"left by a failed attempt of {job.name}", job.name)
+    for path in left:
+        _committed_again(context, path)
+    return left
+
+
+def quarantine_outputs(context: RunContext, paths: Iterable[str], why: str, name: str) -> None:
+    keep = Quarantine(context.root / state_folder.QUARANTINE).about(why, context.run.name, name)
+    for path in paths:
+        folder = os.open(os.path.dirname(context.root / path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            keep(folder, os.path.basename(path), path)
+        finally:
+            os.close(folder)
+
+
+def _committed_again(context: RunContext, path: str) -> None:
+    """The artifact of the step's last success, if the branch has it."""
+    held = context.record.artifacts.get(path)
+    if held is None:
+        return
+
+    data = history.file_at(context.git, "HEAD", f"{context.prefix}{path}")
+    if data is not None and hashlib.sha256(data).hexdigest() == held.digest:
+        atomic_files.write_file(str(context.root / path), data)

@@ -1,5 +1,4 @@
-"""Hooks: what Claude Code and Codex ask us while they work, and how they come to ask.
+"""Hooks of Claude Code and Codex that enforce the order of sub-agents and guard the files they write.
 
-`entry` and `handler` are the way of a question: a process of its own for every call, with next to no imports.
-`state_machine` decides, `session_store` keeps. The rest is for people and runs: `machine_loader` reads and proves,
-`call_settings` and `install` make an agent ask, `transcript` looks afterwards at what really ran."""
+Each call starts a process: `entry` and `handler` import almost nothing. `state_machine` decides, `session_store` keeps the
+state. `machine_loader` loads and checks machines, `call_settings` and `install` configure the hooks of an agent."""

@@ -1,6 +1,6 @@
-"""Hook settings for one call of an agent, put together in one place: who wants to be asked adds a `Hook` to the `Ask`.
+"""Hook settings for one call of an agent, built in one place from the `Hook`s of its `Ask`.
 
-Nothing is written: Claude Code takes them by `--settings`, Codex by `-c`, so that no file can be changed behind our back.
+No file is written: Claude Code takes them with `--settings`, Codex with `-c`, so that no settings file can be tampered with.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from doflow.flow.model import Hook
 
 TIMEOUT = 60
-#: what every reason that reaches a model from one of our hooks holds; a refusal without it is somebody else's
+#: marks every reason that our hooks give to a model; a refusal without it came from elsewhere
 MARK = "[doflow-hook]"
 _MATCHERS = {"claude": "Task|Agent", "codex": "spawn_agent"}
 _EVENTS = (
@@ -27,10 +27,10 @@ _EVENTS = (
 _NOT_CODEX = ("PostToolUse", "SessionEnd")
 
 
-def order(machine: str, agent: str, absolute: bool = True, state: str = "") -> tuple[Hook, ...]:
-    """What an agent must ask so that a machine can keep its sub-agents in order.
+def order_hooks(machine: str, agent: str, absolute: bool = True, state: str = "") -> tuple[Hook, ...]:
+    """The hooks that an agent needs so that a machine can enforce the order of its sub-agents.
 
-    `absolute` names this very Python; else `doflow` is looked for on the agent's PATH, wherever it is installed.
+    `absolute`: call this Python interpreter; otherwise `doflow` is looked up on the agent's PATH.
     """
     import shlex
 
@@ -39,21 +39,21 @@ def order(machine: str, agent: str, absolute: bool = True, state: str = "") -> t
         if agent == "codex" and event in _NOT_CODEX:
             continue
         words = (event, "--machine", machine, *(("--state", state) if state else ()))
-        call = command(*words) if absolute else shlex.join(("doflow", "hook", *words))
+        call = hook_command(*words) if absolute else shlex.join(("doflow", "hook", *words))
         found.append(Hook(event, call, _MATCHERS[agent] if "ToolUse" in event else "", TIMEOUT))
     return tuple(found)
 
 
-def command(*words: str) -> str:
-    """A shell's words that call the door: this Python, isolated; `words` begin with the event."""
+def hook_command(*words: str) -> str:
+    """The shell command that runs `entry.py` with this Python, isolated; `words` start with the event."""
     import os
     import shlex
 
-    door = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry.py")
-    return shlex.join((sys.executable, "-I", "-S", door, *words))
+    entry = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry.py")
+    return shlex.join((sys.executable, "-I", "-S", entry, *words))
 
 
-def grouped(hooks: Iterable[Hook]) -> dict[str, list[dict[str, object]]]:
+def hook_table(hooks: Iterable[Hook]) -> dict[str, list[dict[str, object]]]:
     """The `hooks` table that Claude Code and Codex share: event → groups."""
     found: dict[str, list[dict[str, object]]] = {}
     for hook in hooks:
@@ -65,9 +65,9 @@ def grouped(hooks: Iterable[Hook]) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-def for_claude(hooks: Iterable[Hook]) -> tuple[str, ...]:
-    """The words of a call of Claude Code; none where there are no hooks."""
-    table = grouped(hooks)
+def claude_arguments(hooks: Iterable[Hook]) -> tuple[str, ...]:
+    """Arguments for Claude Code; empty without hooks."""
+    table = hook_table(hooks)
     if not table:
         return ()
     import json
@@ -75,9 +75,9 @@ def for_claude(hooks: Iterable[Hook]) -> tuple[str, ...]:
     return ("--settings", json.dumps({"hooks": table}))
 
 
-def for_codex(hooks: Iterable[Hook]) -> tuple[str, ...]:
-    """The words of a call of Codex. They are given with the call, by us: nobody needs to be asked whether to trust them."""
-    table = grouped(hooks)
+def codex_arguments(hooks: Iterable[Hook]) -> tuple[str, ...]:
+    """Arguments for Codex. doflow passes these hooks itself, so Codex needs no trust prompt."""
+    table = hook_table(hooks)
     words: tuple[str, ...] = ("--dangerously-bypass-hook-trust",) if table else ()
     for event, groups in table.items():
         words += ("-c", f"hooks.{event}={_toml(groups)}")
@@ -85,9 +85,9 @@ def for_codex(hooks: Iterable[Hook]) -> tuple[str, ...]:
 
 
 def _toml(value: object) -> str:
-    """An inline value of TOML; a string of JSON is one of TOML too."""
+    """An inline TOML value; a JSON string is a valid TOML string."""
     if isinstance(value, dict):
-        inner = ", ".join(f"{name} = {_toml(said)}" for name, said in value.items() if name != "onFailure")
+        inner = ", ".join(f"{name} = {_toml(entry)}" for name, entry in value.items() if name != "onFailure")
         return f"{{{inner}}}"
     if isinstance(value, list):
         return f"[{', '.join(_toml(entry) for entry in value)}]"

@@ -1,6 +1,6 @@
-"""The door that an agent's settings name: `python -I -S …/doflow/hooks/entry.py EVENT …` is `doflow hook EVENT …`.
+"""The file that an agent's settings name: `python -I -S …/doflow/hooks/entry.py EVENT …` is `doflow hook EVENT …`.
 
-It is run as a file, isolated and without site-packages, because that starts soonest and lets no planted module in.
+It runs as a file, isolated and without site-packages: that starts fastest, and no planted module is imported.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 
 def main() -> int:
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    from doflow.hooks import handler as hook
+    from doflow.hooks import handler
 
-    return hook.run(sys.argv[1:])
+    return handler.run(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""`doflow hook EVENT`: an agent's question on standard input, our answer by exit code, standard output and standard error.
+"""`doflow hook EVENT`: the agent's JSON on standard input, the answer as exit code, standard output and standard error.
 
-Exit 2 blocks a call, 0 lets everything go on. A forbidden agent that is named well is blocked; whatever breaks in here
-lets the call pass, and says so loudly. Next to nothing is imported: this runs at every sub-agent's start and end.
+Exit code 2 blocks a call, 0 allows it. A forbidden agent is blocked; an error in the hook itself allows the call and is
+reported. Imports are kept to a minimum: this runs at the start and end of every sub-agent.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import os
 import sys
 import time
 
-from doflow.hooks import events, session_store as store
+from doflow.hooks import events, session_store
 from doflow.hooks.events import NAME, Answer, Call
+from doflow.util import file_signature, timestamps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,18 +26,18 @@ PASSED, BLOCKED, MISUSED = 0, 2, 1
 
 
 class TooLate(BaseException):
-    """Our own deadline, well before the agent's."""
+    """Raised at our own deadline, well before the agent's timeout."""
 
 
 def run(words: list[str]) -> int:
     if words[:1] == ["write"]:
-        from doflow.hooks import write_guard as write
+        from doflow.hooks import write_guard
 
-        return write.run(words[1:])
+        return write_guard.run(words[1:])
     now = time.time()
     options = _options(words)
     if options is None:
-        _tell(now, f"not understood: {' '.join(words)[:200]!r}; usage: {USAGE}")
+        _log(now, f"unknown arguments: {' '.join(words)[:200]!r}; usage: {USAGE}")
         return MISUSED
     event = options["event"]
     try:
@@ -44,24 +45,26 @@ def run(words: list[str]) -> int:
         answer = _answered(event, options, now)
         _deadline(0)
     except (Exception, TooLate) as error:
-        told = f"{event}: doflow could not look at this call and LETS IT PASS: {type(error).__name__}: {error}"
-        _tell(now, told[:1000])
-        _say({"continue": True, "systemMessage": f"[{NAME}] {told}"[:1000]})
+        message = f"{event}: doflow could not check this call and ALLOWS IT: {type(error).__name__}: {error}"
+        _log(now, message[:1000])
+        _say({"continue": True, "systemMessage": f"[{NAME}] {message}"[:1000]})
         return PASSED
     for line in answer.lines:
-        _tell(now, line)
-    _say(answer.said or {"continue": True})
+        _log(now, line)
+    _say(answer.output or {"continue": True})
     return BLOCKED if answer.block else PASSED
 
 
 def _answered(event: str, options: dict[str, str], now: float) -> Answer:
     payload, trouble = _payload(event, _read())
     environ = os.environ
-    project = store.top(environ.get("CLAUDE_PROJECT_DIR") or _text(payload, "cwd"))
+    project = session_store.project_root(environ.get("CLAUDE_PROJECT_DIR") or _text(payload, "cwd"))
     ident = _text(payload, "session_id") or environ.get("CLAUDE_CODE_SESSION_ID") or "default"
-    with store.Session(options["state"] or store.base(environ), project, ident, options["machine"]) as session:
+    with session_store.Session(
+        options["state"] or session_store.sessions_folder(environ), project, ident, options["machine"]
+    ) as session:
         machine, warning = _machine(session, project, options["machine"])
-        answer = events.answer(Call(event, payload, machine, session, now))
+        answer = events.answer_event(Call(event, payload, machine, session, now))
         answer.lines[:0] = [line for line in (trouble, warning) if line]
         _note(session, now, event, answer)
     return answer
@@ -72,12 +75,12 @@ def _read() -> bytes:
     while part := os.read(0, 1 << 20):
         data += part
         if len(data) > LIMIT:
-            raise ValueError(f"the question is longer than {LIMIT} bytes")
+            raise ValueError(f"the input is longer than {LIMIT} bytes")
     return data
 
 
 def _payload(event: str, data: bytes) -> tuple[dict[str, Any], str]:
-    """The question. What a finished agent said need not be JSON, if the environment names the agent; all else must."""
+    """The payload. Only the output of a finished agent may be something other than JSON, if AGENT_NAME is set."""
     import json
 
     text = data.decode("utf-8", "replace")
@@ -85,23 +88,23 @@ def _payload(event: str, data: bytes) -> tuple[dict[str, Any], str]:
         found = json.loads(text)
         if isinstance(found, dict):
             return found, ""
-        trouble = "the question is no JSON object"
+        trouble = "the input is not a JSON object"
     except (ValueError, RecursionError) as error:
-        trouble = f"the question is no JSON ({error})" if text.strip() else "the question is empty"
+        trouble = f"the input is not JSON ({error})" if text.strip() else "the input is empty"
     if event == "SubagentStop" and os.environ.get("AGENT_NAME"):
-        return {"last_assistant_message": text}, f"{event}: {trouble}: taken as the agent's own words"
+        return {"last_assistant_message": text}, f"{event}: {trouble}: taken as the agent's message"
     raise ValueError(trouble)
 
 
-def _machine(session: store.Session, project: str, name: str) -> tuple[dict[str, Any], str]:
-    """The compiled machine while its sources are as they were; else compiled anew, else the last good one and a warning."""
+def _machine(session: session_store.Session, project: str, name: str) -> tuple[dict[str, Any], str]:
+    """The compiled machine if its sources are unchanged; else compiled again, else the last good one and a warning."""
     import json
 
-    path, last = os.path.join(session.home, f"machine-{store.named(name)}.json"), None
+    path, last = os.path.join(session.home, f"machine-{session_store.safe_name(name)}.json"), None
     try:
         with open(path, "rb") as file:
             last = json.loads(file.read())
-        if all(_sign(source) == sign for source, sign in last["sources"]):
+        if all(file_signature.is_unchanged(source, sign) for source, sign in last["sources"]):
             return last, ""
     except (OSError, ValueError, TypeError, KeyError):
         pass
@@ -110,31 +113,23 @@ def _machine(session: store.Session, project: str, name: str) -> tuple[dict[str,
     except Exception as error:
         if not isinstance(last, dict):
             raise
-        return last, f"the machine {name} cannot be read, its last good form goes on: {error}"
+        return last, f"the machine {name} cannot be loaded, using the last good version: {error}"
 
 
 def _compiled(path: str, project: str, name: str) -> dict[str, Any]:
-    if sys.flags.no_site:  # the reader of YAML is in site-packages
+    if sys.flags.no_site:  # PyYAML is in site-packages
         import site
 
         site.main()
-    from doflow.hooks import machine_loader as machines
+    from doflow.hooks import machine_loader
 
-    found = machines.compiled(project, name)
-    machines.keep(path, found)
+    found = machine_loader.load_machine(project, name)
+    machine_loader.save_compiled(path, found)
     return found
 
 
-def _sign(path: str) -> list[int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return [found.st_mtime_ns, found.st_size]
-
-
-def _note(session: store.Session, now: float, event: str, answer: Answer) -> None:
-    """Into the journal: the words, and after the tab of the last line the same for programs."""
+def _note(session: session_store.Session, now: float, event: str, answer: Answer) -> None:
+    """Write the journal: the message, and after a tab on the last line the facts as JSON."""
     import json
 
     facts = json.dumps({"t": round(now, 3), **answer.facts})
@@ -148,10 +143,10 @@ def _note(session: store.Session, now: float, event: str, answer: Answer) -> Non
 
 def _line(now: float, text: str) -> str:
     shown = " ".join(text.split())
-    return f"[{events.iso(now)}] [{NAME}] {shown}"
+    return f"[{timestamps.format_seconds(now)}] [{NAME}] {shown}"
 
 
-def _tell(now: float, text: str) -> None:
+def _log(now: float, text: str) -> None:
     _write(2, f"{_line(now, text)}\n")
 
 
@@ -165,22 +160,22 @@ def _write(fd: int, text: str) -> None:
     try:
         os.write(fd, text.encode("utf-8", "backslashreplace"))
     except OSError:
-        pass  # nobody listens: the exit code says it
+        pass  # closed by the reader: the exit code still counts
 
 
 def _deadline(seconds: float) -> None:
-    """From now on; 0 = none any more, so that nothing hits us on the way out."""
+    """Start the timer; 0 = cancel it, so that it can't fire on the way out."""
     import signal
 
     def late(*_: object) -> None:
-        raise TooLate(f"no end after {seconds:g} seconds")
+        raise TooLate(f"not finished after {seconds:g} seconds")
 
     signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _options(words: list[str]) -> dict[str, str] | None:
-    options = {"event": "", "machine": store.DEFAULT, "state": ""}
+    options = {"event": "", "machine": session_store.DEFAULT, "state": ""}
     rest = list(words)
     while rest:
         word = rest.pop(0)

@@ -1,4 +1,4 @@
-"""Hooks in the settings of an agent: put in, taken out, looked at. What else is in those files stays as it is, byte by byte."""
+"""Install, remove and list hooks in the settings files of an agent; everything else in them stays unchanged, byte for byte."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import itertools
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from doflow.hooks import call_settings as settings, install_jsontext as jsontext
-from doflow.util import atomic_files as files
+from doflow.hooks import call_settings
+from doflow.util import atomic_files
 from doflow.util.errors import UsageError
-from doflow.util.records import dataclass
 
 AGENTS = ("claude", "codex")
 SCOPES = ("project", "user", "local")
@@ -23,7 +23,7 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """One hook of ours in a file: where in it, and what it calls."""
+    """One of our hooks in a settings file: its JSON path and its command."""
 
     path: tuple[str | int, ...]
     event: str
@@ -31,8 +31,8 @@ class Installed:
     command: str
 
 
-def place(agent: str, scope: str, root: Path, environ: Mapping[str, str]) -> Path:
-    """The file in which an agent looks for its hooks."""
+def settings_path(agent: str, scope: str, root: Path, environ: Mapping[str, str]) -> Path:
+    """The settings file in which an agent looks for hooks."""
     home = Path(environ.get("HOME") or os.path.expanduser("~"))
     if agent == "claude":
         user = Path(environ.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "settings.json"
@@ -45,21 +45,21 @@ def place(agent: str, scope: str, root: Path, environ: Mapping[str, str]) -> Pat
 
 
 def install(path: Path, agent: str, machine: str, absolute: bool) -> bool:
-    """Let the agent ask about every sub-agent. False = it was so already."""
-    wanted = settings.order(machine, agent, absolute)
+    """Install the hooks; False = they were installed already."""
+    wanted = call_settings.order_hooks(machine, agent, absolute)
     text = _read(path)
-    if text is not None and sorted(one.command for one in found(text)) == sorted(hook.command for hook in wanted):
+    if text is not None and sorted(one.command for one in find_hooks(text)) == sorted(hook.command for hook in wanted):
         return False
     bare = None if text is None else _without(text)
-    table = settings.grouped(wanted)
-    _write(path, jsontext.whole({"hooks": table}) if not bare else _with(bare, table))
+    table = call_settings.hook_table(wanted)
+    _write(path, format_json({"hooks": table}) if not bare else _with(bare, table))
     return True
 
 
 def remove(path: Path) -> bool:
-    """Take our hooks out; a file that holds nothing else goes too. False = there was none."""
+    """Remove our hooks, and the file if nothing else is in it; False = there were none."""
     text = _read(path)
-    if text is None or not found(text):
+    if text is None or not find_hooks(text):
         return False
     bare = _without(text)
     if bare:
@@ -71,13 +71,13 @@ def remove(path: Path) -> bool:
     return True
 
 
-def look(path: Path) -> list[Installed]:
+def list_installed(path: Path) -> list[Installed]:
     text = _read(path)
-    return found(text) if text is not None else []
+    return find_hooks(text) if text is not None else []
 
 
-def found(text: str) -> list[Installed]:
-    """Every hook of ours in a text, in order."""
+def find_hooks(text: str) -> list[Installed]:
+    """Our hooks in a settings text, in order."""
     return list(_found(json.loads(text.removeprefix(_BOM))))
 
 
@@ -100,72 +100,168 @@ _ENTRIES = tuple(os.path.join("doflow", "hooks", name) for name in ("entry.py", 
 
 
 def _machine(command: str) -> str:
-    """The machine that a command of ours serves; '' = it is somebody else's."""
+    """The machine that a command of ours names; '' = it isn't ours."""
     try:
         words = shlex.split(command)
     except ValueError:
         return ""
-    door = any(word.endswith(_ENTRIES) for word in words)
+    entry = any(word.endswith(_ENTRIES) for word in words)
     verb = any(os.path.basename(a) == "doflow" and b == "hook" for a, b in itertools.pairwise(words))
-    if not (door or verb) or "--machine" not in words[:-1]:
+    if not (entry or verb) or "--machine" not in words[:-1]:
         return ""
     return words[words.index("--machine") + 1]
 
 
 def _with(text: str, table: dict[str, list[dict[str, object]]]) -> str:
     mark, body = (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
-    if jsontext.find(body, ("hooks",)) is None:
-        return mark + jsontext.put(body, (), "hooks", table)
+    if find_value(body, ("hooks",)) is None:
+        return mark + insert_first(body, (), "hooks", table)
     for event, groups in reversed(table.items()):
-        if jsontext.find(body, ("hooks", event)) is None:
-            body = jsontext.put(body, ("hooks",), event, groups)
+        if find_value(body, ("hooks", event)) is None:
+            body = insert_first(body, ("hooks",), event, groups)
         else:
             for group in reversed(groups):
-                body = jsontext.put(body, ("hooks", event), "", group)
+                body = insert_first(body, ("hooks", event), "", group)
     return mark + body
 
 
 def _without(text: str) -> str:
     mark, body = (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
-    while body and (ours := found(body)):
-        body = jsontext.take(body, ours[0].path)
+    while body and (ours := find_hooks(body)):
+        body = remove_part(body, ours[0].path)
     return mark + body if body else ""
 
 
 def _read(path: Path) -> str | None:
-    """A settings file that can be changed without harm; None = there is none."""
+    """The text of a settings file that can be edited safely; None = no such file."""
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 ({error})", "mend it, then try again; nothing was changed") from error
+        raise UsageError(f"{path} is not UTF-8 ({error})", "fix it, then try again; nothing was changed") from error
     try:
         value = json.loads(text.removeprefix(_BOM), object_pairs_hook=_once)
     except ValueError as error:
         raise UsageError(
-            f"{path} is no plain JSON ({error})", "mend it, then try again; nothing was changed"
+            f"{path} is not plain JSON ({error})", "fix it, then try again; nothing was changed"
         ) from error
-    _fitting(path, value)
+    _check_form(path, value)
     return text
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({key for key, _ in pairs}) != len(pairs):
-        raise ValueError("a key is given twice")
+        raise ValueError("duplicate key")
     return dict(pairs)
 
 
-def _fitting(path: Path, value: Any) -> None:
+def _check_form(path: Path, value: Any) -> None:
     table = value.get("hooks", {}) if isinstance(value, dict) else None
     if not isinstance(table, dict) or not all(isinstance(groups, list) for groups in table.values()):
-        hint = 'its form is {"hooks": {"EVENT": [ … ]}}: mend it, then try again; nothing was changed'
-        raise UsageError(f"{path} holds hooks in a form that is not known", hint)
+        hint = 'expected {"hooks": {"EVENT": [ … ]}}: fix it, then try again; nothing was changed'
+        raise UsageError(f"{path} has hooks in an unknown form", hint)
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole and at once; through a link, to the file it leads to, with the mode it had."""
+    """Atomic write; follows a link to its target and keeps the mode."""
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-    files.write(target, text.encode("utf-8"), mode)
+    atomic_files.write_file(target, text.encode("utf-8"), mode)
+
+
+JsonPath = Sequence[str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One member of an object or item of a list: start (of its key, if it has one), value and end."""
+
+    key: str | int
+    start: int
+    value: int
+    end: int
+
+
+def container_parts(text: str, at: int) -> list[Part]:
+    """The members of the container that opens at `at`; empty for other values. The text is valid JSON."""
+    found: list[Part] = []
+    if text[at] not in "{[":
+        return found
+    place = _blank(text, at + 1)
+    while text[place] not in "}]":
+        start, key = place, len(found) if text[at] == "[" else ""
+        if text[at] == "{":
+            key, place = json.decoder.scanstring(text, place + 1)  # type: ignore[attr-defined]
+            place = _blank(text, _blank(text, place) + 1)
+        _, end = json.JSONDecoder().raw_decode(text, place)
+        found.append(Part(key, start, place, end))
+        place = _blank(text, end)
+        if text[place] == ",":
+            place = _blank(text, place + 1)
+    return found
+
+
+def find_value(text: str, path: JsonPath) -> int | None:
+    """Position of the value at a path; None = no such value."""
+    at = _blank(text, 0)
+    for key in path:
+        part = next((part for part in container_parts(text, at) if part.key == key), None)
+        if part is None:
+            return None
+        at = part.value
+    return at
+
+
+def insert_first(text: str, path: JsonPath, key: str, value: Any) -> str:
+    """Insert a first member (`key`) or item into the container at `path`, which exists."""
+    at = find_value(text, path)
+    assert at is not None
+    rest, newline = container_parts(text, at), _newline(text)
+    indent = _indent(text)
+    piece = newline.join(json.dumps(value, indent=indent).split("\n"))
+    piece = piece.replace(newline, newline + indent * (len(path) + 1))
+    piece = f"{json.dumps(key)}: {piece}" if text[at] == "{" else piece
+    before = newline + indent * (len(path) + 1) if rest else " "
+    return text[: at + 1] + before + piece + ("," if rest else "") + text[at + 1 :]
+
+
+def remove_part(text: str, path: JsonPath) -> str:
+    """Remove the member or item at `path` and what was inserted with it; '' = nothing is left."""
+    at = find_value(text, path[:-1])
+    assert at is not None
+    held = container_parts(text, at)
+    place = next(number for number, part in enumerate(held) if part.key == path[-1])
+    if len(held) == 1 and text[at + 1] in "\r\n":
+        return remove_part(text, path[:-1]) if len(path) > 1 else ""
+    if len(held) == 1:
+        start, end = at + 1, held[0].end
+    elif place == 0:
+        start, end = at + 1, text.index(",", held[0].end) + 1
+    else:
+        start, end = held[place - 1].end, held[place].end
+    return text[:start] + text[end:]
+
+
+def format_json(value: Any) -> str:
+    """A new JSON text."""
+    return json.dumps(value, indent=2) + "\n"
+
+
+def _blank(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _indent(text: str) -> str:
+    """The indentation of the first member; two spaces if there is none."""
+    at = _blank(text, 0)
+    held = container_parts(text, at)
+    before = text[at + 1 : held[0].start] if held else ""
+    return before.rpartition("\n")[2] if "\n" in before and before.rpartition("\n")[2] else "  "

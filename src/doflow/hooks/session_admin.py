@@ -1,4 +1,4 @@
-"""Sessions as a person sees and changes them: which there are, where they stand, how often an agent was let through."""
+"""List, inspect and change the sessions of a project; metrics from their journals."""
 
 from __future__ import annotations
 
@@ -8,95 +8,96 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from doflow.hooks import events, machine_loader as machines, session_store as store, state_machine as rules
+from doflow.hooks import machine_loader, session_store, state_machine
+from doflow.util import timestamps
 from doflow.util.errors import UsageError
 
 if TYPE_CHECKING:
     from doflow.hooks.state_machine import Doc, Machine
 
 
-def known(root: str, environ: Mapping[str, str]) -> list[str]:
-    """The keys of a project's sessions, the one that changed last at the end: its id, and @ the machine if it is another."""
-    home = store.Session(store.base(environ), store.top(root), "").home
-    return [_ident(folder) for folder in store.sessions(home)]
+def session_keys(root: str, environ: Mapping[str, str]) -> list[str]:
+    """The keys of a project's sessions, most recently changed last: ID, plus @MACHINE if it isn't the default."""
+    home = session_store.Session(session_store.sessions_folder(environ), session_store.project_root(root), "").home
+    return [_ident(folder) for folder in session_store.session_folders(home)]
 
 
-def find(root: str, environ: Mapping[str, str], wanted: str = "") -> store.Session | None:
-    """By its id or the first letters of it, else the one that changed last; None = there is none yet."""
-    there = known(root, environ)
+def find_session(root: str, environ: Mapping[str, str], wanted: str = "") -> session_store.Session | None:
+    """A session by its ID or a prefix of it, by default the most recently changed; None = no session yet."""
+    there = session_keys(root, environ)
     if not there and not wanted:
         return None
     ident = wanted if wanted in there else next((one for one in reversed(there) if one.startswith(wanted)), None)
     if ident is None:
-        hint = "doflow machine status --all lists them"
-        raise UsageError(f"there is no session {wanted!r} in this project", hint)
-    return store.Session(store.base(environ), store.top(root), ident)
+        hint = "list them: doflow machine status --all"
+        raise UsageError(f"no session {wanted!r} in this project", hint)
+    return session_store.Session(session_store.sessions_folder(environ), session_store.project_root(root), ident)
 
 
-def read(session: store.Session) -> Doc:
-    """The document as it is; one that cannot be read is what a hook would take it for."""
+def load_document(session: session_store.Session) -> Doc:
+    """The state document; an unreadable one becomes a placeholder with `trouble`."""
     try:
         found = session.read()
     except (OSError, ValueError, RecursionError) as error:
         return {"state": "?", "trouble": str(error), "session_id": session.ident}
     return (
-        found if isinstance(found, dict) else {"state": "?", "trouble": "no JSON object", "session_id": session.ident}
+        found
+        if isinstance(found, dict)
+        else {"state": "?", "trouble": "not a JSON object", "session_id": session.ident}
     )
 
 
-def machine_of(root: str, doc: Doc) -> Machine:
+def machine_for(root: str, doc: Doc) -> Machine:
     own = doc.get("doflow")
     name = own.get("machine") if isinstance(own, dict) else None
-    return machines.compiled(root, name if isinstance(name, str) else store.DEFAULT)
+    return machine_loader.load_machine(root, name if isinstance(name, str) else session_store.DEFAULT)
 
 
-def change(session: store.Session, machine: Machine, deed: Callable[[Doc, str], str]) -> str:
-    """Let a person change a state: under the lock, noted in the journal."""
+def change_state(session: session_store.Session, machine: Machine, action: Callable[[Doc, str], str]) -> str:
+    """Change the state by hand: under the lock, noted in the journal."""
     now = time.time()
     with session:
-        found = read(session)
-        if rules.usable(machine, found):
-            found = rules.fresh(machine, session.ident, session.project, events.iso(now))
-        doc = rules.mended(machine, found, session.ident, session.project, events.iso(now))
-        words = deed(doc, events.iso(now))
+        found = load_document(session)
+        if state_machine.document_problem(machine, found):
+            found = state_machine.new_document(machine, session.ident, session.project, timestamps.format_seconds(now))
+        doc = state_machine.normalize(machine, found, session.ident, session.project, timestamps.format_seconds(now))
+        words = action(doc, timestamps.format_seconds(now))
         session.write(doc)
-        session.note(
-            f"[{events.iso(now)}] [doflow-machine] {words}\t{json.dumps({'t': round(now, 3), 'event': 'person'})}"
-        )
+        facts = json.dumps({"t": round(now, 3), "event": "person"})
+        session.note(f"[{timestamps.format_seconds(now)}] [doflow-machine] {words}\t{facts}")
     return words
 
 
-def back_up(session: store.Session) -> None:
-    """The document, byte by byte, beside itself."""
+def back_up(session: session_store.Session) -> None:
+    """Copy the document to its backup."""
     with open(session.path, "rb") as file:
-        store.replace(os.path.join(session.folder, store.BACKUP), file.read())
+        session_store.replace_file(os.path.join(session.folder, session_store.BACKUP), file.read())
 
 
-def restore(session: store.Session) -> str:
-    """What the last reset put away, byte by byte; the state that it had."""
-    backup = os.path.join(session.folder, store.BACKUP)
+def restore(session: session_store.Session) -> str:
+    """Restore the backup of the last reset; returns its state."""
+    backup = os.path.join(session.folder, session_store.BACKUP)
     with session:
         try:
             with open(backup, "rb") as file:
                 data = file.read()
         except FileNotFoundError as error:
-            hint = "doflow machine reset makes one before it changes anything"
+            hint = "`doflow machine reset` makes a backup before it changes anything"
             raise UsageError(f"session {session.ident} has no backup", hint) from error
-        store.replace(session.path, data)
-        state = str(read(session).get("state"))
+        session_store.replace_file(session.path, data)
+        state = str(load_document(session).get("state"))
         now = time.time()
-        session.note(
-            f"[{events.iso(now)}] [doflow-machine] restored: {state}\t{json.dumps({'t': now, 'event': 'person'})}"
-        )
+        facts = json.dumps({"t": now, "event": "person"})
+        session.note(f"[{timestamps.format_seconds(now)}] [doflow-machine] restored: {state}\t{facts}")
     return state
 
 
-def metrics(session_folders: list[str]) -> dict[str, Any]:
-    """From the journals: who was let through where, who was not, how long each worked."""
+def compute_metrics(session_folders: list[str]) -> dict[str, Any]:
+    """From the journals: allowed and blocked calls per agent and state, and durations."""
     counts: dict[tuple[str, str], dict[str, int]] = {}
     spans: dict[str, list[float]] = {}
     begun: dict[str, float] = {}
-    for fact in facts(session_folders):
+    for fact in journal_entries(session_folders):
         agent, state, decision = str(fact.get("agent", "")), str(fact.get("state", "")), fact.get("decision")
         if decision:
             row = counts.setdefault((agent, state), {"allow": 0, "block": 0, "escape": 0})
@@ -126,10 +127,10 @@ def _span(values: list[float]) -> dict[str, float]:
     return {"count": len(values), "mean": round(sum(values) / len(values), 3), "longest": max(values)}
 
 
-def facts(folders: list[str]) -> Iterator[dict[str, Any]]:
-    """What the journals tell programs, line by line."""
+def journal_entries(folders: list[str]) -> Iterator[dict[str, Any]]:
+    """The JSON facts of the journals, line by line."""
     for folder in folders:
-        for name in (f"{store.JOURNAL}.1", store.JOURNAL):
+        for name in (f"{session_store.JOURNAL}.1", session_store.JOURNAL):
             try:
                 with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
                     lines = file.readlines()
@@ -145,14 +146,14 @@ def facts(folders: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _ident(folder: str) -> str:
-    """A session's id from the name of its folder."""
+    """A session's ID from its folder name."""
     name = os.path.basename(folder)
     if "%" not in name:
         return name
     try:
-        with open(os.path.join(folder, store.STATE), "rb") as file:
+        with open(os.path.join(folder, session_store.STATE), "rb") as file:
             said = json.loads(file.read()).get("session_id")
-        if isinstance(said, str) and store.named(said) == name:
+        if isinstance(said, str) and session_store.safe_name(said) == name:
             return said
     except (OSError, ValueError, AttributeError):
         pass

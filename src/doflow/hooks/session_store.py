@@ -1,17 +1,19 @@
-"""Where a machine's state is kept: one folder per project and session (and machine), private, one writer at a time.
+"""The state of machines: a private folder per project and session (and machine), one writer at a time.
 
-    ~/.claude/state/pipeline-state.json                             a link to the session that began last
+    ~/.claude/state/pipeline-state.json                             a link to the most recent session
     ~/.claude/state/doflow/PROJECT/SESSION/pipeline-state.json      the state document, and its .backup
     ~/.claude/state/doflow/PROJECT/SESSION/journal.log              every decision
     ~/.claude/state/doflow/PROJECT/machine-NAME.json                the machine, compiled
 
-A document is replaced whole, by a rename, under a lock. It is not forced to the disk: after a power cut it may be gone, and
-gone means the first state, in which nothing is skipped.
+Documents are written atomically under a lock, without fsync: after a power failure one may be missing, which means the
+first state, in which nothing is skipped.
 """
 
 from __future__ import annotations
 
 import os
+
+from doflow.util import atomic_files, locks, state_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,17 +30,17 @@ _JOURNAL = 1_000_000
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-def base(environ: Mapping[str, str]) -> str:
-    """The folder of all states."""
+def sessions_folder(environ: Mapping[str, str]) -> str:
+    """The folder of all session states."""
     config = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(os.path.expanduser("~"), ".claude")
     return os.path.join(config, "state")
 
 
-def top(folder: str) -> str:
-    """The project that a folder belongs to: the nearest one above that is a project or a repository, else the folder."""
+def project_root(folder: str) -> str:
+    """The project root of a folder: the nearest parent that is a project or repository, else the folder itself."""
     here = at = os.path.realpath(folder or ".")
     while True:
-        if any(os.path.exists(os.path.join(at, name)) for name in (".git", "doflow.yaml", "dodo.py", ".doflow")):
+        if any(os.path.exists(os.path.join(at, name)) for name in (".git", *state_folder.PROJECT_MARKS)):
             return at
         above = os.path.dirname(at)
         if above == at:
@@ -46,8 +48,8 @@ def top(folder: str) -> str:
         at = above
 
 
-def named(text: str) -> str:
-    """Any text as the name of one file; two texts never get the same."""
+def safe_name(text: str) -> str:
+    """Encode a text as a file name; different texts get different names."""
     if text and text[0] != "." and len(text) <= _LONGEST and _PLAIN.issuperset(text):
         return text
     data = text.encode("utf-8", "surrogatepass")
@@ -60,29 +62,27 @@ def named(text: str) -> str:
 
 
 class Session:
-    """The folder of one session, open for one writer: `with Session(...) as session:`."""
+    """The folder of one session, locked for one writer: `with Session(...) as session:`."""
 
     def __init__(self, folder: str, project: str, ident: str, machine: str = "") -> None:
         self.base = folder
         self.project = project
         self.ident = ident
         self.key = ident if machine in ("", DEFAULT) else f"{ident}@{machine}"
-        self.home = os.path.join(folder, "doflow", named(project))
-        self.folder = os.path.join(self.home, named(self.key))
+        self.home = os.path.join(folder, "doflow", safe_name(project))
+        self.folder = os.path.join(self.home, safe_name(self.key))
         self.path = os.path.join(self.folder, STATE)
         self._lock = -1
 
     def __enter__(self) -> Session:
-        import fcntl
-
         try:
             self._lock = self._open()
         except FileNotFoundError:
             os.makedirs(self.base, 0o700, exist_ok=True)
             for folder in (os.path.dirname(self.home), self.home, self.folder):
-                make(folder)
+                make_private_folder(folder)
             self._lock = self._open()
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        locks.acquire_waiting(self._lock)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -92,7 +92,7 @@ class Session:
         return os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def read(self, name: str = STATE) -> Any:
-        """What a document says. FileNotFoundError: there is none; any other OSError, ValueError: it cannot be read."""
+        """The content of a document. FileNotFoundError: no such file; other OSError, ValueError: unreadable."""
         import json
 
         with open(os.path.join(self.folder, name), "rb") as file:
@@ -101,17 +101,17 @@ class Session:
     def write(self, doc: dict[str, Any], name: str = STATE) -> None:
         import json
 
-        replace(os.path.join(self.folder, name), json.dumps(doc).encode())
+        replace_file(os.path.join(self.folder, name), json.dumps(doc).encode())
 
-    def aside(self) -> None:
-        """A document that cannot be read is kept beside the new one."""
+    def set_aside(self) -> None:
+        """Rename an unreadable document, so that it is kept."""
         try:
             os.replace(self.path, f"{self.path}.broken")
         except OSError:
-            pass  # a folder in its place, or nothing: the write that follows says so
+            pass  # not a file, or missing: the next write reports it
 
     def note(self, line: str) -> None:
-        """One line more in the journal; a long journal becomes the old one."""
+        """Append a line to the journal; rotate a long journal."""
         path = os.path.join(self.folder, JOURNAL)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -123,28 +123,28 @@ class Session:
             os.replace(path, f"{path}.1")
 
     def show(self) -> None:
-        """Let the well-known names lead to this session; a file that somebody else put there stays."""
+        """Point the well-known links at this session; a regular file there is kept."""
         for name in (STATE, BACKUP):
-            link, mine = os.path.join(self.base, name), os.path.relpath(os.path.join(self.folder, name), self.base)
+            link, target = os.path.join(self.base, name), os.path.relpath(os.path.join(self.folder, name), self.base)
             try:
                 if os.path.lexists(link) and not os.path.islink(link):
                     continue
                 part = f"{link}.{os.getpid()}.tmp"
-                os.symlink(mine, part)
+                os.symlink(target, part)
                 os.replace(part, link)
             except OSError:
-                pass  # only a convenience
+                pass  # the links are optional
 
     def tidy(self) -> None:
-        """Forget the oldest sessions of this project where there are very many."""
-        folders = sessions(self.home)
+        """Remove the oldest sessions of this project beyond the limit."""
+        folders = session_folders(self.home)
         for folder in folders[: max(0, len(folders) - KEPT)]:
             if folder != self.folder:
-                forget(folder)
+                remove_session(folder)
 
 
-def sessions(home: str) -> list[str]:
-    """The folders of a project's sessions, the one that changed last at the end."""
+def session_folders(home: str) -> list[str]:
+    """The session folders of a project, most recently changed last."""
     found = []
     try:
         names = os.listdir(home)
@@ -159,38 +159,27 @@ def sessions(home: str) -> list[str]:
     return [folder for _, folder in sorted(found)]
 
 
-def forget(folder: str) -> None:
+def remove_session(folder: str) -> None:
     try:
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))
         os.rmdir(folder)
     except OSError:
-        pass  # somebody is using it
+        pass  # in use
 
 
-def make(folder: str) -> None:
-    """A folder for nobody else's eyes."""
+def make_private_folder(folder: str) -> None:
+    """Make a folder that only its owner can read."""
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:
         pass
 
 
-def replace(path: str, data: bytes) -> None:
-    """Put `data` at `path`, whole: a file beside it, named after this process, and a rename."""
-    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp.{os.getpid()}")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def replace_file(path: str, data: bytes) -> None:
+    """Atomic write of `data` to `path`, with mode 600; raises OSError."""
+    folder = atomic_files.open_folder(os.path.dirname(path))
     try:
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-        finally:
-            os.close(fd)
-        os.replace(part, path)
-    except BaseException:
-        try:
-            os.unlink(part)
-        except OSError:
-            pass
-        raise
+        atomic_files.replace_in_folder(folder, os.path.basename(path), data, 0o600, sync=False)
+    finally:
+        os.close(folder)

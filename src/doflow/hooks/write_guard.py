@@ -1,7 +1,7 @@
-"""`doflow hook write --scope FILE`: may an agent write there? Asked by its program before a file is written.
+"""`doflow hook write --scope FILE`: checks a write of an agent before it happens.
 
-An early word to the agent, so that it does not go astray for an hour; the comparison afterwards is the judge. It fails closed:
-what is not understood, comes too late or breaks in here is refused. Next to nothing is imported.
+Early feedback for the agent; the comparison after the step is what counts. It fails closed: a call that is not understood,
+late or causes an error is refused. Imports are kept to a minimum.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: what every refusal of ours holds; the adapters know by it that it was not the agent's program that refused
+#: marks our refusals, so that the adapters can tell them from those of the agent's program
 MARK = "[doflow-hook]"
 LIMIT = 32_000_000
 DEADLINE = 10
@@ -23,14 +23,14 @@ _GIT = ("commit", "push", "reset", "rebase", "merge", "stash", "clean", "switch"
 
 
 def run(words: list[str]) -> int:
-    """0 with nothing said: it may; 0 with a refusal in words for the agent: it may not; 2: it may not, for want of sense."""
+    """0 without output: allowed; 0 with a message for the agent: refused; 2: refused because of an error."""
     try:
         _deadline()
         scope = _scope(words)
         refusal = _judge(_payload(), scope)
-    except BaseException as error:  # whatever it is, it must not let the call pass
+    except BaseException as error:  # any error must refuse the call
         sys.stderr.write(
-            f"{MARK} doflow could not look at this call, so it is refused: {type(error).__name__}: {error}"[:1000]
+            f"{MARK} doflow could not check this call, so it is refused: {type(error).__name__}: {error}"[:1000]
         )
         return 2
     if refusal:
@@ -41,7 +41,7 @@ def run(words: list[str]) -> int:
 def _judge(payload: dict[str, Any], scope: dict[str, Any]) -> str:
     tool, given = payload["tool_name"], payload["tool_input"]
     if not isinstance(tool, str) or not isinstance(given, dict):
-        raise ValueError("not a call of a tool")
+        raise ValueError("not a tool call")
     if tool in ("Bash", "shell", "local_shell", "exec_command") and "*** Begin Patch" not in str(given):
         return _shell(str(given.get("command", "")))
     place = str(payload.get("cwd") or scope["root"])
@@ -53,7 +53,7 @@ def _judge(payload: dict[str, Any], scope: dict[str, Any]) -> str:
 
 
 def _written(tool: str, given: dict[str, Any]) -> list[str]:
-    """The paths that a call writes; a call that names none is not understood."""
+    """The paths that a call writes; a call without any is an error."""
     found = [given[name] for name in _PATHS if isinstance(given.get(name), str)]
     patch = next((given[name] for name in ("input", "patch", "command") if isinstance(given.get(name), str)), "")
     if tool == "apply_patch" or "*** Begin Patch" in patch:
@@ -70,33 +70,33 @@ def _path(said: str, place: str, scope: dict[str, Any]) -> str:
     root = os.path.realpath(scope["root"])
     full = os.path.realpath(os.path.join(place, os.path.expanduser(said)))
     if not full.startswith(root + os.sep):
-        return "" if _scratch(full) else f"{said} is outside of the project: nothing may be written there"
+        return "" if _scratch(full) else f"{said} is outside the project: writing there is not allowed"
     rel = full[len(root) + 1 :]
     if ".git" in rel.casefold().split("/"):
-        return f"{rel} belongs to git: no step may ever change it. doflow commits what a step makes, by itself"
+        return f"{rel} belongs to git: steps must not change it. doflow commits a step's changes itself"
     if rel in scope["earlier"] or matches(tuple(scope["protect"]), rel):
-        return f"{rel} is protected: no step may change it. Leave it as it is; if it must change, say so in your answer"
+        return f"{rel} is protected: steps must not change it. Leave it unchanged; if it must change, say so in your answer"
     if scope["writes"] is None or rel in scope["makes"] or matches(tuple(scope["writes"]), rel):
         return ""
     allowed = ", ".join((*scope["makes"], *scope["writes"])) or "nothing"
-    return f"{rel} is outside of what step {scope['step']} may write ({allowed}). Write only there"
+    return f"{rel} is outside the allowed paths of step {scope['step']} ({allowed}). Write only there"
 
 
 def _scratch(full: str) -> bool:
-    """Room for notes that are not part of the project."""
+    """Is it in a temporary folder, outside the project?"""
     tops = {os.path.realpath(top) for top in ("/tmp", os.environ.get("TMPDIR") or "/tmp")}
     return any(full.startswith(top + os.sep) for top in tops)
 
 
 def _shell(command: str) -> str:
-    """Of a shell only what is plain: git's own deeds, which doflow would undo. Anything else is seen afterwards."""
+    """Catches only plain git commands, which doflow would undo. Everything else is checked after the step."""
     for part in command.replace("&&", ";").replace("||", ";").replace("|", ";").replace("\n", ";").split(";"):
         words = part.split()
         if words[1:2] == ["-C"]:
             words = [words[0], *words[3:]]
         verbs = [word for word in words[1:] if not word.startswith("-")]
         if words[:1] == ["git"] and verbs and verbs[0] in _GIT and verbs[1:2] not in (["list"], ["show"]):
-            return f"git {verbs[0]}: doflow commits what a step makes, by itself. Leave the files as they should be"
+            return f"git {verbs[0]}: doflow commits a step's changes itself. Just leave the files in their final state"
     return ""
 
 
@@ -115,10 +115,10 @@ def _payload() -> dict[str, Any]:
 
     data = sys.stdin.buffer.read(LIMIT + 1)
     if len(data) > LIMIT:
-        raise ValueError("more than can be looked at")
+        raise ValueError("input too long")
     payload = json.loads(data)
     if not isinstance(payload, dict):
-        raise ValueError("not an object")
+        raise ValueError("not a JSON object")
     return payload
 
 
@@ -134,11 +134,11 @@ def _refuse(reason: str) -> None:
 
 
 def _deadline() -> None:
-    """Before the agent's program loses patience, which would let the call pass."""
+    """Refuse before the agent's own timeout, which would allow the call."""
     import signal
 
     def late(*_: object) -> None:
-        raise TimeoutError("no complete question in time")
+        raise TimeoutError("no complete input in time")
 
     signal.signal(signal.SIGALRM, late)
     signal.alarm(DEADLINE)

@@ -1,25 +1,25 @@
-"""Which run: the numbered folders of a project, choosing one, and naming a new one."""
+"""Catalogue of runs: list, choose and name the runs of a project, and find leftovers of killed processes."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from doflow.runs import session_layout as sessionpaths
-from doflow.runs.state import lockfile as locks
+from doflow.runs import event_log, lockfile, session_layout
+from doflow.util import state_folder
 from doflow.util.errors import UsageError, WorldError
-from doflow.util.records import dataclass, field, regex, replace
 from doflow.util.text import slug
 
-#: the file of a run's folder that holds its goal; of a session it is the requirements as they were, byte by byte
+#: the file with a run's goal; for a session, an exact copy of the requirements
 INPUT, SNAPSHOT = "input.md", "prd_snapshot.md"
-_NUMBER = regex(r"^(\d{3,})-")
-_NAME = regex(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")
-_STATE = ".doflow/runs"
-GoingOn = Callable[["Run"], str]
+_NUMBER = re.compile(r"^(\d{3,})-")
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")
+ResumeCommand = Callable[["Run"], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What the command line says about the run it means."""
+class RunRequest:
+    """What the command line says about the run."""
 
     goal: str | None = None
     run: str = ""
@@ -51,65 +51,68 @@ class Wish:
     params: Mapping[str, str] = field(default_factory=dict)
 
 
-def known(root: Path, layout: str = "specs") -> tuple[Run, ...]:
-    """Every run that has a lock in this work tree, or that this machine has begun, by number; one in `trouble`, too."""
-    found = {run.name: run for folder in sessionpaths.folders(root, layout) if (run := _seen(root, folder))}
-    for name in sessionpaths.listed(root / _STATE):
-        run = None if name in found else _begun(root, name)
+def list_runs(root: Path, layout: str = "specs") -> tuple[Run, ...]:
+    """Every run with a lock file in this working tree or with an event log on this machine, by number."""
+    found = {run.name: run for folder in session_layout.run_folders(root, layout) if (run := _seen(root, folder))}
+    for name in session_layout.list_folder(root / state_folder.RUNS):
+        run = None if name in found else _run_from_events(root, name)
         if run is not None:
             found[name] = run
     return tuple(found[name] for name in sorted(found))
 
 
-def at(root: Path, folder: str) -> Run | None:
+def run_in_folder(root: Path, folder: str) -> Run | None:
     """The run in this folder, if there is one."""
-    path = root / folder / locks.NAME
+    path = root / folder / lockfile.NAME
     if not path.exists():
         return None
-    head = locks.head(path)
+    head = lockfile.read_header(path)
     if not head.get("flow"):
-        data = locks.raw(path) or b""
-        locks.parse(data, str(path))
-        raise locks.unreadable(str(path), "it does not say of which flow it is", data)
+        data = lockfile.read_lock_bytes(path) or b""
+        lockfile.parse_lock(data, str(path))
+        raise lockfile.unreadable_lock(str(path), "it does not name its flow", data)
     goal = read_goal(root / folder)
     return Run(
-        sessionpaths.name(folder), head["flow"], folder, goal, head.get("goal", ""), head.get("branch", ""),
+        session_layout.run_name(folder), head["flow"], folder, goal, head.get("goal", ""), head.get("branch", ""),
         head.get("issue", ""), head.get("params", {}),
     )  # fmt: skip
 
 
 def _seen(root: Path, folder: str) -> Run | None:
-    """The same, also if its lock cannot be read: what its ledger knows of it, and why."""
+    """The same, but for an unreadable lock file return what the event log knows, with the error as `trouble`."""
     try:
-        return at(root, folder)
+        return run_in_folder(root, folder)
     except WorldError as trouble:
-        from doflow.runs.state import event_log as ledger
-
-        name = sessionpaths.name(folder)
-        told = next(ledger.read(root / _STATE / name / "events.jsonl"), {})
+        name = session_layout.run_name(folder)
+        entry = next(event_log.read_events(root / state_folder.RUNS / name / "events.jsonl"), {})
         goal = read_goal(root / folder)
-        flow, branch = str(told.get("flow", "")), str(told.get("branch", name))
+        flow, branch = str(entry.get("flow", "")), str(entry.get("branch", name))
         return Run(name, flow, folder, goal, digest(goal), branch, trouble=trouble)
 
 
-def choose(
-    runs: Iterable[Run], flow: str, wish: Wish, branch: str, done: frozenset[str], going_on: GoingOn
+def choose_run(
+    runs: Iterable[Run],
+    flow: str,
+    request: RunRequest,
+    branch: str,
+    done: frozenset[str],
+    resume_command: ResumeCommand,
 ) -> Run | None:
-    """The run that is meant (DESIGN 2), None = a new one; an error lists the candidates, and how one is `going_on`."""
+    """The run to work on (DESIGN 2); None = a new one. If it is ambiguous, the error lists the candidates."""
     mine = [run for run in runs if run.flow == flow]
-    if wish.run or wish.feature_dir:
-        found = _named(mine, flow, wish)
-        if found is not None and wish.new:
+    if request.run or request.feature_dir:
+        found = _named(mine, flow, request)
+        if found is not None and request.new:
             raise UsageError(
-                f"--new starts another run, but {found.name} is named, which is there already",
-                f"leave one of them out: doit {flow} --run={found.name}   or   doit {flow} --new --goal=…",
+                f"--new starts another run, but {found.name} already exists",
+                f"leave out one of the two: doit {flow} --run={found.name}   or   doit {flow} --new --goal=…",
             )
         return found
-    mine = [run for run in mine if not sessionpaths.parent(run.dir)]
-    if wish.new:
+    mine = [run for run in mine if not session_layout.parent_session(run.dir)]
+    if request.new:
         return None
-    if wish.goal is not None:
-        return next((run for run in reversed(mine) if run.goal_digest == digest(wish.goal)), None)
+    if request.goal is not None:
+        return next((run for run in reversed(mine) if run.goal_digest == digest(request.goal)), None)
     here = [run for run in mine if run.branch == branch and branch]
     if here:
         return here[-1]
@@ -120,50 +123,53 @@ def choose(
         return mine[-1]
     if not mine:
         return None
-    raise several(flow, open_, going_on)
+    raise ambiguous_run(flow, open_, resume_command)
 
 
-def several(whose: str, open_: list[Run], going_on: GoingOn) -> UsageError:
+def ambiguous_run(flow: str, open_: list[Run], resume_command: ResumeCommand) -> UsageError:
     lines = "".join(f"\n  {run.name}: {shorten(run.goal)}" for run in open_)
-    words = f"{whose} has {len(open_)} unfinished runs; which one is meant?{lines}"
-    return UsageError(words, f"name it: {going_on(open_[-1])}")
+    words = f"{flow} has {len(open_)} unfinished runs; which one do you mean?{lines}"
+    return UsageError(words, f"name it: {resume_command(open_[-1])}")
 
 
-def name_new(root: Path, flow: str, wish: Wish, branches: Iterable[str], layout: str = "specs") -> Run:
-    """A new run: the next free number over folders and branches, and a short name from the goal."""
-    goal = wish.goal or ""
-    if wish.feature_dir:
-        folder = inside(root, wish.feature_dir)
-        name = sessionpaths.name(folder)
-    elif layout == sessionpaths.PLAN and not wish.run:
-        begun = (name for name in sessionpaths.listed(root / _STATE) if _begun(root, name))
-        folder = sessionpaths.folder(layout, {*branches, *sessionpaths.listed(root / layout), *begun}, goal)
+def new_run(root: Path, flow: str, request: RunRequest, branches: Iterable[str], layout: str = "specs") -> Run:
+    """A new run, named with the next free number over folders and branches and a slug of the goal."""
+    goal = request.goal or ""
+    if request.feature_dir:
+        folder = project_folder(root, request.feature_dir)
+        name = session_layout.run_name(folder)
+    elif layout == session_layout.PLAN and not request.run:
+        started = (
+            name for name in session_layout.list_folder(root / state_folder.RUNS) if _run_from_events(root, name)
+        )
+        folder = session_layout.new_session_folder(
+            layout, {*branches, *session_layout.list_folder(root / layout), *started}, goal
+        )
         name = os.path.basename(folder)
     else:
-        begun = (name for name in sessionpaths.listed(root / _STATE) if _begun(root, name))
-        names = {*branches, *sessionpaths.listed(root / layout), *begun}
+        started = (
+            name for name in session_layout.list_folder(root / state_folder.RUNS) if _run_from_events(root, name)
+        )
+        names = {*branches, *session_layout.list_folder(root / layout), *started}
         number = 1 + max((int(found[1]) for name in names if (found := _NUMBER.match(name))), default=0)
-        if wish.run and not _NAME.match(wish.run):
-            raise UsageError(f"--run {wish.run} cannot be the name of a run", "letters, digits and - are: 007-login")
-        name = wish.run or f"{number:03d}-{slug(goal) or f'{flow}-{int(time.time())}'}"
+        if request.run and not _NAME.match(request.run):
+            raise UsageError(
+                f"--run {request.run} is not a valid run name", "use letters, digits and -, for example 007-login"
+            )
+        name = request.run or f"{number:03d}-{slug(goal) or f'{flow}-{int(time.time())}'}"
         folder = f"{layout}/{name}"
-    return Run(name, flow, folder, goal, digest(goal), wish.branch or name, _issue(wish), wish.params, fresh=True)
+    return Run(
+        name, flow, folder, goal, digest(goal), request.branch or name, _issue(request), request.params, fresh=True
+    )
 
 
-def _same(one: str, other: str) -> bool:
-    from doflow.runs import catalogue_issues as issues
-
-    return issues.same(one, other)
-
-
-def _issue(wish: Wish) -> str:
-    if not wish.issue:
+def _issue(request: RunRequest) -> str:
+    if not request.issue:
         return ""
-    from doflow.runs import catalogue_issues as issues
 
-    if issues.bare(wish.issue) is None:
-        raise UsageError(f"--issue {wish.issue!r} names no issue", "--issue=232, or leave it out")
-    return wish.issue if issues.bare(wish.issue) else ""
+    if bare_issue(request.issue) is None:
+        raise UsageError(f"--issue {request.issue!r} is not an issue", "use --issue=232, or leave it out")
+    return request.issue if bare_issue(request.issue) else ""
 
 
 def digest(goal: str) -> str:
@@ -181,7 +187,7 @@ def read_goal(folder: Path) -> str:
 
 
 def goal_text(goal: str, name: str) -> str:
-    """A goal as its file holds it."""
+    """The content of a goal's file."""
     return goal if name == SNAPSHOT else f"{goal}\n"
 
 
@@ -190,67 +196,132 @@ def shorten(goal: str, width: int = 60) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def inside(root: Path, folder: str) -> str:
-    """A folder named on the command line, relative to the project; outside of it is refused."""
+def project_folder(root: Path, folder: str) -> str:
+    """A folder from the command line, relative to the project; folders outside it are an error."""
     full = os.path.realpath(os.path.join(root, folder))
-    if {".git", ".doflow"} & set(os.path.normpath(folder).split(os.sep)):
-        raise UsageError(f"--feature-dir {folder} is inside .git or .doflow", "name a folder of the project's own")
+    if {".git", state_folder.NAME} & set(os.path.normpath(folder).split(os.sep)):
+        raise UsageError(f"--feature-dir {folder} is inside .git or .doflow", "choose another folder of the project")
     base = os.path.realpath(root)
     if not full.startswith(base + os.sep):
         raise UsageError(f"--feature-dir {folder} is not inside the project {base}", "name a folder below it")
     return os.path.relpath(full, base)
 
 
-def renamed(run: Run, wish: Wish) -> Run:
-    """An existing run with what this command line adds to it."""
-    if wish.issue and run.issue and not _same(wish.issue, run.issue):
+def apply_request(run: Run, request: RunRequest) -> Run:
+    """An existing run with the values of this command line."""
+    if request.issue and run.issue and not same_issue(request.issue, run.issue):
         raise UsageError(
-            f"run {run.name} belongs to issue {run.issue}, not to {wish.issue}",
-            f"leave --issue out, or start another run: doit {run.flow} --new --issue={wish.issue} --goal=…",
+            f"run {run.name} belongs to issue {run.issue}, not to {request.issue}",
+            f"leave --issue out, or start another run: doit {run.flow} --new --issue={request.issue} --goal=…",
         )
-    if wish.goal is not None and run.goal_digest and digest(wish.goal) != run.goal_digest:
+    if request.goal is not None and run.goal_digest and digest(request.goal) != run.goal_digest:
         raise UsageError(
-            f"run {run.name} is there for another goal: {shorten(run.goal)}",
-            f"leave --goal out to go on with it, or start another run: doit {run.flow} --new --goal=…",
+            f"run {run.name} was started with a different goal: {shorten(run.goal)}",
+            f"leave out --goal to continue it, or start another run: doit {run.flow} --new --goal=…",
         )
-    branch = wish.branch if run.fresh and wish.branch else run.branch  # as long as it has none of its own
-    return replace(run, branch=branch, issue=run.issue or _issue(wish), params={**run.params, **wish.params})
+    branch = request.branch if run.fresh and request.branch else run.branch  # only while it has no branch yet
+    return replace(run, branch=branch, issue=run.issue or _issue(request), params={**run.params, **request.params})
 
 
-def is_called(run: Run, name: str) -> bool:
-    """By its whole name, its folder, or its number (`1` and `001` are the same)."""
+def is_named(run: Run, name: str) -> bool:
+    """Whether `name` is the run's name, folder or number (`1` and `001` are the same)."""
     if name in (run.name, run.dir.rstrip("/")):
         return True
-    number = sessionpaths.sequence(run.dir) or run.name.split("-")[0]
-    return name.isdigit() and name.zfill(3) == number and not sessionpaths.parent(run.dir)
+    number = session_layout.sequence_number(run.dir) or run.name.split("-")[0]
+    return name.isdigit() and name.zfill(3) == number and not session_layout.parent_session(run.dir)
 
 
-def _named(mine: list[Run], flow: str, wish: Wish) -> Run | None:
-    folder = os.path.normpath(wish.feature_dir) if wish.feature_dir else ""
+def _named(mine: list[Run], flow: str, request: RunRequest) -> Run | None:
+    folder = os.path.normpath(request.feature_dir) if request.feature_dir else ""
     for run in mine:
-        if (folder and run.dir == folder) or (not folder and is_called(run, wish.run)):
+        if (folder and run.dir == folder) or (not folder and is_named(run, request.run)):
             return run
-    if wish.run and wish.goal is None:
+    if request.run and request.goal is None:
         names = ", ".join(run.name for run in mine) or "none yet"
-        raise UsageError(f"{flow} has no run called {wish.run} (there are: {names})", "doflow status lists them")
+        raise UsageError(f"{flow} has no run called {request.run} (there are: {names})", "doflow status lists them")
     return None
 
 
-def _begun(root: Path, name: str) -> Run | None:
-    """A run whose first line is in the ledger: killed before it had a lock, or on a branch not checked out."""
-    from doflow.runs.state import event_log as ledger
-
-    told = ledger.read(root / _STATE / name / "events.jsonl")
-    entry = next(told, None)
+def _run_from_events(root: Path, name: str) -> Run | None:
+    """A run known only from its event log: killed before its lock was written, or on another branch."""
+    entries = event_log.read_events(root / state_folder.RUNS / name / "events.jsonl")
+    entry = next(entries, None)
     if entry is None or entry["event"] != "run_started":
         return None
-    begun = False
-    for later in told:
-        entry = later if later["event"] == "run_started" else entry  # it could not begin before
-        begun = begun or later["event"] in ("step_complete", "phase_complete")
-    if (root / entry["dir"] / locks.NAME).exists():
+    started = False
+    for later in entries:
+        entry = later if later["event"] == "run_started" else entry  # an earlier start failed
+        started = started or later["event"] in ("step_complete", "phase_complete")
+    if (root / entry["dir"] / lockfile.NAME).exists():
         return _seen(root, entry["dir"])
     return Run(
         name, entry["flow"], entry["dir"], entry["goal"], digest(entry["goal"]), entry["branch"], entry["issue"],
-        entry.get("params", {}), fresh=not begun,
+        entry.get("params", {}), fresh=not started,
     )  # fmt: skip
+
+
+def bare_issue(text: str) -> str | None:
+    """The normalized issue; '' = no issue (`none`), None = not an issue."""
+    words = text.strip().lstrip("#").strip().casefold()
+    if not words:
+        return None
+    return "" if words == "none" else words
+
+
+def same_issue(one: str, other: str) -> bool:
+    """Whether two texts name the same issue; an empty text means no issue."""
+    return (bare_issue(one) or "") == (bare_issue(other) or "")
+
+
+def format_issue(text: str) -> str:
+    """The issue as written to files: `#232`, other text unchanged, or `none`."""
+    words = bare_issue(text) or ""
+    return (f"#{words}" if words.isdecimal() else text.strip()) if words else "none"
+
+
+_TEMPORARY = re.compile(r"\.doflow-[0-9a-f]{16}\.tmp")
+_BY_PID = re.compile(r".+\.\d+")
+_BAD = re.compile(r"state\.db(-wal|-shm)?\.bad")
+
+
+def temporary_files(root: Path, layout: str) -> tuple[Path, ...]:
+    """Temporary files left by killed processes; only valid while no run is active."""
+    tops = dict.fromkeys((state_folder.NAME, layout, "specs", "plan"))
+    every = (*(path for top in tops for path in _walk(root / top)), *_walk(root, deep=False))
+    found = [path for path in every if _TEMPORARY.fullmatch(path.name)]
+    found += [path for path in _walk(root / state_folder.STAMPS) if _BY_PID.fullmatch(path.name)]
+    found += [
+        path for path in _walk(root / state_folder.NAME, deep=False) if re.fullmatch(r"flows\.cache\.\d+", path.name)
+    ]
+    return tuple(sorted(found))
+
+
+def unreadable_databases(root: Path) -> tuple[Path, ...]:
+    """Unreadable doit databases that were renamed; the lock file and event log record what is done."""
+    return tuple(sorted(path for path in _walk(root / state_folder.NAME, deep=False) if _BAD.fullmatch(path.name)))
+
+
+def orphaned_state_folders(root: Path, runs: Container[str]) -> tuple[Path, ...]:
+    """State folders that belong to none of these runs and have no event log entries."""
+    folder = root / state_folder.RUNS
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    lost = (folder / name for name in names if name not in runs)
+    return tuple(path for path in lost if path.is_dir() and not _of_a_run(path))
+
+
+def disk_size(path: Path) -> int:
+    """Size in bytes of a file, or of all files below a folder; links are not followed."""
+    if path.is_dir() and not path.is_symlink():
+        return sum(found.lstat().st_size for found in _walk(path))
+    return path.lstat().st_size
+
+
+def _of_a_run(folder: Path) -> bool:
+    return next(event_log.read_events(folder / "events.jsonl"), None) is not None
+
+
+def _walk(folder: Path, deep: bool = True) -> Iterator[Path]:
+    for place, below, names in os.walk(folder):
+        yield from (Path(place, name) for name in names)
+        if not deep:
+            below.clear()

@@ -1,123 +1,97 @@
-"""What a step can touch: the project, the run it belongs to, git, the ledger, the clock.
+"""The context of one run: its values, its record and event log, the project's files, the order of its steps, git.
 
-One `World` per run that a command works on. Nothing here decides; it holds, looks things up and writes them down.
+One `RunContext` per run that a command works on. It decides nothing: it holds the parts that a step needs.
 """
 
 from __future__ import annotations
 
+import copy
 import os
-import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from doflow.flow import expansion as concrete, plan
+from doflow.flow import expansion, plan
 from doflow.flow.model import Flow, Settings, Step
-from doflow.git import repository as look
-from doflow.runs import options, run_record as books, session_layout as sessionpaths
+from doflow.flow.parsing.syntax import substitute
+from doflow.git import head_reader, history
+from doflow.git.head import Head
+from doflow.git.repository import Repository
+from doflow.runs import event_log, fingerprint, lockfile, run_record, session_layout
 from doflow.runs.catalogue import INPUT, SNAPSHOT, Run
-from doflow.runs.options import Options
-from doflow.runs.state import event_log as ledger, fingerprint as keys, lockfile as lock
-from doflow.runs.state.lockfile import Artifact, Record
-from doflow.util import atomic_files as files
+from doflow.runs.event_log import EventLog
+from doflow.runs.lockfile import Artifact, StepRecord
+from doflow.runs.project_files import ProjectFiles
+from doflow.runs.run_record import RunRecord
+from doflow.util import atomic_files, state_folder
 from doflow.util.process import environment
-from doflow.util.records import dataclass, field
-
-if TYPE_CHECKING:
-    from doflow.git.runner import Git
 
 STATE = ".doflow"
-#: who hunts bugs in a session unless somebody is named: the default agent, where doflow.yaml has none of this name
+#: the agent that looks for bugs in a session; the default agent, where doflow.yaml has none of this name
 _FINDER = "glp"
-#: the checklist of the run at work (see `guards.stale`)
+#: the checklist of the run at work (see `guard.stale_files`)
 TASKS = f"{STATE}/pipeline-tasks.md"
 
 
-@dataclass(slots=True)
-class World:
-    """Everything outside, for one run."""
+class RunContext:
+    """`at_work`: steps are run, not only inspected. `frozen`: the run is finished and its branch is not checked out.
+    `own`: files that doflow itself updates during the run, with their digests."""
 
-    root: Path
-    flow: Flow
-    run: Run
-    settings: Settings
-    plan: plan.Plan
-    environ: Mapping[str, str]
-    listen: ledger.Listener
-    options: Options = Options()
-    at_work: bool = False  # steps are done, not only looked at
-    guard: Any = field(default_factory=threading.RLock)
-    frozen: bool = False
-    last_commit: str = ""
-    _head: look.Head | None = None
-    _git: Git | None = None
-    _book: books.Book | None = None
-    _ledger: ledger.Ledger | None = None
-    _lines: lock.Lines = field(default_factory=lock.Lines)
-    _digests: dict[str, tuple[tuple[int, int, int, int], str]] = field(default_factory=dict)
-    _order: tuple[object, tuple[str, ...], dict[str, tuple[str, ...]]] | None = None
-    _shell: dict[str, str] = field(default_factory=dict)
-    _place: keys.Place | None = None
-    lock_digest: str = ""
-    own: dict[str, str] = field(default_factory=dict)
-    limits: dict[str, str] = field(default_factory=dict)  # agents that are rate limited, and until when
-    _base: str | None = None
-    _params: tuple[Run, Flow, Mapping[str, str]] | None = None
-    _logs: str = ""
-    _coding: frozenset[str] | None = None
+    def __init__(
+        self,
+        root: Path,
+        flow: Flow,
+        run: Run,
+        settings: Settings,
+        planned: plan.Plan,
+        environ: Mapping[str, str],
+        listen: event_log.Listener,
+        given: Options | None = None,
+        at_work: bool = False,
+    ) -> None:
+        self.root = root
+        self.flow = flow
+        self.run = run
+        self.settings = settings
+        self.plan = planned
+        self.environ = environ
+        self.listen = listen
+        self.options = given or Options()
+        self.at_work = at_work
+        self.frozen = False
+        self.guard = threading.RLock()
+        self.files = ProjectFiles(root, run.dir, _task_lists(flow, run.dir))
+        self.own: dict[str, str] = {}
+        self.limits: dict[str, str] = {}  # agents that are rate limited, and until when
+        self.last_commit = ""
+        self.lock_digest = ""
+        self._lock_lines = lockfile.Lines()
+        self._head: Head | None = None
+        self._git: Repository | None = None
+        self._record: RunRecord | None = None
+        self._events: EventLog | None = None
+        self._order: StepOrder | None = None
+        self._shell: dict[str, str] = {}
+        self._code_base: str | None = None
 
-    @property
-    def head(self) -> look.Head:
-        if self._head is None:
-            self._head = look.find(str(self.root))
-        return self._head
+    def with_files(self, files: ProjectFiles) -> RunContext:
+        """The same run with other files, for read-only commands."""
+        found = copy.copy(self)
+        found.files = files
+        return found
 
-    @property
-    def prefix(self) -> str:
-        """The project's folder as seen from the top of the work tree: '' or `apps/shop/`."""
-        below = os.path.relpath(os.path.realpath(self.root), self.head.top)
-        return "" if below == "." else f"{below}/"
-
-    @property
-    def git(self) -> Git:
-        with self.guard:
-            if self._git is None:
-                from doflow.git.runner import Git
-
-                self._git = Git(self.head)
-            return self._git
-
-    def renew(self) -> None:
-        """Git is asked anew: where HEAD stands, and which filters the config names."""
-        self._head, self._git = None, None
-
-    def forget(self) -> None:
-        """The lock was put back as it was: what we read from it is read again."""
-        self._book, self._order = None, None
-
-    @property
-    def book(self) -> books.Book:
-        if self._book is None:
-            self._book = books.open_(self.run, self._held(), self.state_dir / "events.jsonl")
-        return self._book
-
-    @property
-    def ledger(self) -> ledger.Ledger:
-        if self._ledger is None:
-            self._ledger = ledger.Ledger(self.state_dir / "events.jsonl", self.run.name, self.listen)
-        return self._ledger
+    # the run's values
 
     @property
     def state_dir(self) -> Path:
-        return self.root / STATE / "runs" / self.run.name
+        return self.root / state_folder.RUNS / self.run.name
 
     @property
     def logs(self) -> str:
-        """The folder of what programs said."""
-        if not self._logs:
-            self._logs = str(self.state_dir / "logs")
-        return self._logs
+        """The folder with the output of agents and commands."""
+        return str(self.state_dir / "logs")
 
     @property
     def run_dir(self) -> Path:
@@ -130,19 +104,19 @@ class World:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The files of the run's folder that doflow wrote when it began."""
-        return (self.input, sessionpaths.DELTA) if self.run.params.get("previous") else (self.input,)
+        """The files of the run's folder that doflow wrote when it started."""
+        return (self.input, session_layout.DELTA) if self.run.params.get("previous") else (self.input,)
 
     @property
-    def again(self) -> str:
-        """The command that goes on with this run as it was begun."""
-        return f"doit {self.flow.name}{self.wished}"
+    def resume_command(self) -> str:
+        """The command that continues this run with the options it was started with."""
+        return f"doit {self.flow.name}{self.lasting_options}"
 
     @property
-    def wished(self) -> str:
-        """The options that it goes on with: of this command; where one only looks or decides, of the last that worked."""
-        mine = options.words(self.options.lasting)
-        return mine or ("" if self.at_work else options.words(self.book.wished))
+    def lasting_options(self) -> str:
+        """The lasting options of this command; for commands that run no steps, those of the last run command."""
+        own = format_options(self.options.lasting)
+        return own or ("" if self.at_work else format_options(self.record.options))
 
     @property
     def shell(self) -> dict[str, str]:
@@ -153,26 +127,22 @@ class World:
 
     @property
     def params(self) -> Mapping[str, str]:
-        run, flow = self.run, self.flow
-        if self._params is None or self._params[0] is not run or self._params[1] is not flow:
-            defaults = {param.name: param.default for param in flow.params}
-            given = {"previous": ""} | defaults | dict(run.params)
-            own = {"goal": run.goal, "flow": run.flow, "run": run.name, "run_dir": run.dir}
-            self._params = (run, flow, given | own | {"branch": run.branch, "issue": run.issue})
-        return self._params[2]
-
-    @property
-    def place(self) -> keys.Place:
-        if self._place is None:
-            said = (name for step in self.flow.steps for name in (step.phases, *step.phases_or) if name)
-            boxed = frozenset(name.lstrip("/") if name.startswith("/") else f"{self.run.dir}/{name}" for name in said)
-            self._place = keys.Place(self.root, self.run.dir, boxed, self.digest)
-        return self._place
+        return run_params(self.run, self.flow)
 
     def params_of(self, step: Step) -> dict[str, str]:
         """The parameters as a step sees them: the run's, and over them its own (a sub-flow's, an item's)."""
         base = {**self.params, "step": step.id}
-        return base | {name: keys.substitute(value, base) for name, value in step.params}
+        return base | {name: substitute(value, base) for name, value in step.params}
+
+    def replace_run(self, run: Run) -> None:
+        self.run = run
+        self.record.replace_run(run)
+
+    def freeze(self, frozen: bool) -> None:
+        """A finished run whose branch is not checked out: nothing of it is done again without --reopen."""
+        self.frozen = frozen
+
+    # its steps
 
     def step(self, name: str) -> Step | None:
         """A step by its id, or one item of a `foreach` by `step:item`."""
@@ -184,100 +154,36 @@ class World:
         return found
 
     def items(self, step: Step) -> tuple[Step, ...]:
-        """The items of a `foreach` as they are now; none while the file that lists them is not there."""
+        """The items of a `foreach` as they are now; none while the file that lists them does not exist."""
         if isinstance(step.foreach, tuple):
-            return concrete.items(step, None, "", self.params)
-        path = self.path(step.foreach)
-        text = self.place.text(path)
-        return () if text is None else concrete.items(step, text, path, self.params, self.flow)
-
-    def path(self, said: str) -> str:
-        return self.place.path(said)
+            return expansion.expand_items(step, None, "", self.params)
+        path = self.files.path(step.foreach)
+        text = self.files.text(path)
+        return () if text is None else expansion.expand_items(step, text, path, self.params, self.flow)
 
     def phases(self, step: Step) -> str:
         """The task list of an implement step: of those it names the first that a step of this variant makes."""
         if not step.phases_or:
-            return self.path(step.phases)
-        active = [found for name in self.order() if (found := self.flow.step(name))]
-        made = {said for found in active for said in found.makes}
-        return self.path(next((said for said in (step.phases, *step.phases_or) if said in made), step.phases))
+            return self.files.path(step.phases)
+        active = [found for name in self.order.active() if (found := self.flow.step(name))]
+        made = {name for found in active for name in found.makes}
+        return self.files.path(next((name for name in (step.phases, *step.phases_or) if name in made), step.phases))
 
-    def digest(self, path: str) -> str:
-        """sha256 of a file of the project (a link: of its target), '' if there is none; read again only if touched."""
-        full = os.path.join(self.root, path)
-        try:
-            found = os.lstat(full)
-        except (FileNotFoundError, NotADirectoryError):
-            return ""
-        if stat.S_ISDIR(found.st_mode):
-            return ""
-        if stat.S_ISLNK(found.st_mode):
-            inner = os.path.realpath(full)
-            said = files.digest(inner) if os.path.isfile(inner) else ""
-            return keys.short(f"link to {os.readlink(full)}, which holds {said}", 64)
-        seen = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-        held = self._digests.get(path)
-        if held is None or held[0] != seen:
-            held = (seen, files.digest(full))
-            self._digests[path] = held
-        return held[1]
+    @property
+    def order(self) -> StepOrder:
+        if self._order is None:
+            self._order = StepOrder(self.flow, self.plan, self.record.markers if self.plan.routes else {})
+        return self._order
 
-    def order(self) -> tuple[str, ...]:
-        """The active steps, as the markers found so far decide it."""
-        return self._ordered()[1]
-
-    def before(self, name: str) -> tuple[str, ...]:
-        """The steps that this one comes after, in the active order."""
-        return self._ordered()[2].get(name.partition(":")[0], ())
-
-    def key(self, step: Step) -> keys.Key:
-        names = (*self.before(step.id), *self.built_by(step))
-        markers = [(name, self.book.steps[name].marker) for name in names if name in self.book.steps]
-        return keys.of_step(
-            step, self.place, self.params_of(step), self.book.notes.get(step.id, ""),
-            [pair for pair in markers if pair[1]], self.phase_code() if self.reviews_code(step) else "",
+    def key(self, step: Step) -> fingerprint.Key:
+        """The fingerprint of a step as things are now."""
+        names = (*self.order.before(step.id), *self.order.builders(step))
+        steps = self.record.steps
+        markers = [(name, steps[name].marker) for name in names if name in steps]
+        return fingerprint.step_key(
+            step, self.files, self.params_of(step), self.record.notes.get(step.id, ""),
+            [pair for pair in markers if pair[1]], self.phase_code() if self.order.reviews_code(step) else "",
         )  # fmt: skip
-
-    def code_base(self) -> str:
-        """The commit before the run's first phase; '' = no phase is committed yet."""
-        if self._base is None:
-            from doflow.git import history
-
-            found = self._phase_commits()
-            self._base = history.parent(self.git, found[-1]) if found else ""
-        return self._base
-
-    def phase_code(self) -> str:
-        """What the phase commits brought: the key of a code review. What a later fixer mends is not in it."""
-        from doflow.git import history
-
-        found = self._phase_commits()
-        return history.patches(self.git, found[::-1], f"{self.prefix}{self.run.dir}") if found else ""
-
-    def _phase_commits(self) -> list[str]:
-        """The run's phase commits, newest first."""
-        from doflow.git import history
-
-        kinds = {step.id: step.kind for step in self.flow.steps}
-        return list(dict.fromkeys(
-            entry["id"] for entry in history.history(self.git, self.run.name)
-            if entry.get("Doflow-Phase") and kinds.get(entry.get("Doflow-Step", "")) == "implement"
-        ))  # fmt: skip
-
-    def code_diff(self, since: str = "") -> str:
-        """What the run's phases changed in the project, outside of its own folder."""
-        from doflow.git import history
-
-        base = since or self.code_base()
-        return history.diff(self.git, base, f"{self.prefix}{self.run.dir}") if base else ""
-
-    def reviews_code(self, step: Step) -> bool:
-        """A review that comes after an implement step reads the diff of the run's phase commits."""
-        if step.kind != "review":
-            return False
-        order = self.order()
-        before = order[: order.index(step.id)] if step.id in order else ()
-        return any((found := self.flow.step(name)) and found.kind == "implement" for name in before)
 
     def agent_of(self, step: Step) -> str:
         """Which agent does this step, as `profile model` (for the lock and `why`)."""
@@ -288,50 +194,193 @@ class World:
     def profile_of(self, step: Step) -> str:
         if self.options.agent:
             return self.options.agent
-        name = keys.substitute(plan.routed(step.id, self.settings) or step.agent, self.params) or "default"
+        name = substitute(plan.routed_profile(step.id, self.settings) or step.agent, self.params) or "default"
         return "default" if name == _FINDER and self.settings.profile(name) is None else name
 
-    def write_lock(self, sync: bool = True) -> None:
-        """Without `sync` when a commit follows, which brings it to the disk with everything else."""
-        files.write(str(self.run_dir / lock.NAME), self._lines.text(self.book.lock), sync=sync)
-        self.lock_digest = self.digest(f"{self.run.dir}/{lock.NAME}")
+    # its records
 
-    def put(self, name: str, record: Record, artifacts: Mapping[str, Artifact]) -> None:
+    @property
+    def record(self) -> RunRecord:
+        if self._record is None:
+            held = None if self.run.fresh else lockfile.read_lock(self.run_dir / lockfile.NAME)
+            self._record = run_record.load_record(self.run, held, self.state_dir / "events.jsonl")
+        return self._record
+
+    @property
+    def events(self) -> EventLog:
+        if self._events is None:
+            self._events = EventLog(self.state_dir / "events.jsonl", self.run.name, self._announce)
+        return self._events
+
+    def _announce(self, entry: event_log.Entry) -> None:
+        """The record follows the log first, so that listeners only read it."""
+        if entry["event"] == "retry":
+            self.record.add_retry(entry)
+        self.listen(entry)
+
+    def complete(self, name: str, record: StepRecord, artifacts: Mapping[str, Artifact]) -> None:
+        """A step or a phase is done."""
         with self.guard:
-            self.book.steps[name] = record
-            self.book.artifacts.update(artifacts)
+            self.record.complete(name, record, artifacts)
             if self.plan.routes:
                 self._order = None
 
-    def drop(self, name: str) -> None:
-        """Forget that a step or a phase is done; what is known of its artifacts stays."""
+    def forget_step(self, name: str) -> None:
         with self.guard:
-            self.book.steps.pop(name, None)
-            self.book.reviews.pop(name, None)
-            self.book.loose.discard(name)
+            self.record.forget_step(name)
             self._order = None
 
+    def reload_record(self) -> None:
+        """The lock file was restored: what was read from it is read again."""
+        self._record, self._order = None, None
+
+    def write_lock(self, sync: bool = True) -> None:
+        """Without `sync` when a commit follows, which brings it to the disk with everything else."""
+        atomic_files.write_file(str(self.run_dir / lockfile.NAME), self._lock_lines.text(self.record.lock), sync=sync)
+        self.lock_digest = self.files.digest(f"{self.run.dir}/{lockfile.NAME}")
+
+    def limit_agent(self, name: str, until: str) -> None:
+        """An agent is rate limited: no further call of it is started before then."""
+        self.limits[name] = until
+
     def close(self) -> None:
-        if self._ledger is not None:
-            self._ledger.close()
+        if self._events is not None:
+            self._events.close()
 
-    def _ordered(self) -> tuple[object, tuple[str, ...], dict[str, tuple[str, ...]]]:
-        if self._order is None:
-            markers = self.book.markers if self.plan.routes else {}
-            order = plan.active(self.plan, markers)
-            self._order = (None, order, plan.follows(self.plan, order))
-        return self._order
+    # git
 
-    def built_by(self, step: Step) -> list[str]:
-        """The steps that build code before a command, with others between: a command like `test` is about their code."""
-        if self._coding is None:
-            self._coding = frozenset(step.id for step in self.flow.steps if step.kind == "implement")
+    @property
+    def head(self) -> Head:
+        if self._head is None:
+            self._head = head_reader.find_head(str(self.root))
+        return self._head
+
+    @property
+    def git(self) -> Repository:
+        with self.guard:
+            if self._git is None:
+                self._git = Repository(self.head)
+            return self._git
+
+    @property
+    def prefix(self) -> str:
+        """The project's folder relative to the top of the working tree: '' or `apps/shop/`."""
+        below = os.path.relpath(os.path.realpath(self.root), self.head.top)
+        return "" if below == "." else f"{below}/"
+
+    def reload_git(self) -> None:
+        """HEAD or the config may have changed: both are read again when they are needed."""
+        self._head, self._git = None, None
+
+    def switched_to(self, head: Head) -> None:
+        """The branch was switched by us."""
+        self._head = head
+
+    def phase_code(self) -> str:
+        """The patches of the run's phase commits: the key of a code review. Later fixes by reviewers are not in it."""
+        found = phase_commits(self.git, self.run, self.flow)
+        return phase_patches(self.git, found, f"{self.prefix}{self.run.dir}")
+
+    def code_diff(self, since: str = "") -> str:
+        """What the run's phases changed in the project, outside of its own folder."""
+        if self._code_base is None:
+            self._code_base = code_base(self.git, self.run, self.flow)
+        base = since or self._code_base
+        return diff_since(self.git, base, f"{self.prefix}{self.run.dir}") if base else ""
+
+
+def run_params(run: Run, flow: Flow) -> Mapping[str, str]:
+    """The parameters of a run: the flow's defaults, what the person gave, and the run's own values."""
+    defaults = {param.name: param.default for param in flow.params}
+    own = {"goal": run.goal, "flow": run.flow, "run": run.name, "run_dir": run.dir}
+    return {"previous": ""} | defaults | dict(run.params) | own | {"branch": run.branch, "issue": run.issue}
+
+
+def _task_lists(flow: Flow, run_dir: str) -> frozenset[str]:
+    names = (name for step in flow.steps for name in (step.phases, *step.phases_or) if name)
+    return frozenset(name.lstrip("/") if name.startswith("/") else f"{run_dir}/{name}" for name in names)
+
+
+def phase_commits(git: Repository, run: Run, flow: Flow) -> list[str]:
+    """The run's phase commits, newest first."""
+    kinds = {step.id: step.kind for step in flow.steps}
+    return list(dict.fromkeys(
+        entry["id"] for entry in history.run_commits(git, run.name)
+        if entry.get("Doflow-Phase") and kinds.get(entry.get("Doflow-Step", "")) == "implement"
+    ))  # fmt: skip
+
+
+def code_base(git: Repository, run: Run, flow: Flow) -> str:
+    """The commit before the run's first phase; '' = no phase is committed yet."""
+    found = phase_commits(git, run, flow)
+    return history.parent_commit(git, found[-1]) if found else ""
+
+
+def phase_patches(git: Repository, commits: Sequence[str], run_dir: str) -> str:
+    return history.commit_patches(git, list(commits)[::-1], run_dir) if commits else ""
+
+
+def diff_since(git: Repository, base: str, run_dir: str) -> str:
+    return history.diff_since(git, base, run_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Run options of one command line."""
+
+    next: bool = False
+    force: frozenset[str] = frozenset()
+    completed: frozenset[str] = frozenset()
+    reopen: bool = False
+    auto_approve: bool = False
+    agent: str = ""
+    budget: str = ""
+    record: bool = False
+
+    @property
+    def lasting(self) -> dict[str, Any]:
+        """The options that hold for the whole run, not only for this command."""
+        return {"agent": self.agent, "budget": self.budget, "record": self.record}
+
+
+def format_options(lasting: Mapping[str, Any]) -> str:
+    """The options as command line text: ` --agent=rehearsal`; '' = none."""
+    agent, budget = lasting.get("agent"), lasting.get("budget")
+    found = (f" --agent={agent}" if agent else "", f" --budget={budget}" if budget else "")
+    return "".join(found) + (" --record" if lasting.get("record") else "")
+
+
+class StepOrder:
+    """The active steps and their order, cached until `update`."""
+
+    def __init__(self, flow: Flow, planned: plan.Plan, markers: Mapping[str, str]) -> None:
+        self._flow = flow
+        self._plan = planned
+        self._coding = frozenset(step.id for step in flow.steps if step.kind == "implement")
+        self.update(markers)
+
+    def update(self, markers: Mapping[str, str]) -> None:
+        self._active = plan.active_steps(self._plan, markers if self._plan.routes else {})
+        self._before = plan.predecessors(self._plan, self._active)
+
+    def active(self) -> tuple[str, ...]:
+        """The steps that run, in order."""
+        return self._active
+
+    def before(self, name: str) -> tuple[str, ...]:
+        """The steps that this one directly comes after."""
+        return self._before.get(name.partition(":")[0], ())
+
+    def builders(self, step: Step) -> list[str]:
+        """The implement steps before a command, with others between: a command like `test` is about their code."""
         if not self._coding or step.kind != "shell":
             return []
         direct = self.before(step.id)
-        return sorted(self._coding & plan.upstream(self._ordered()[2], direct) - {*direct})
+        return sorted(self._coding & plan.upstream(self._before, direct) - {*direct})
 
-    def _held(self) -> lock.Lock | None:
-        if self.run.fresh:
-            return None
-        return lock.read(self.run_dir / lock.NAME)
+    def reviews_code(self, step: Step) -> bool:
+        """A review that comes after an implement step reads the diff of the run's phase commits."""
+        if step.kind != "review":
+            return False
+        before = self._active[: self._active.index(step.id)] if step.id in self._active else ()
+        return any((found := self._flow.step(name)) and found.kind == "implement" for name in before)

@@ -1,11 +1,12 @@
-"""A job: one thing for an agent or a command to do, with its key, its paths and its limits settled."""
+"""Job: one unit of work for an agent or a command, with its key, paths and limits."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from doflow.flow.markdown import Phase
 from doflow.flow.model import BY_AGENT, Step
-from doflow.runs.state.fingerprint import Key
-from doflow.util.records import dataclass
+from doflow.runs.fingerprint import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Job:
     phase: Phase | None = None
     last: bool = False
     subject: str = ""
-    mends: frozenset[str] = frozenset()
+    repairs: frozenset[str] = frozenset()
     of: int = 0
 
     @property
@@ -30,7 +31,7 @@ class Job:
 
     @property
     def where(self) -> dict[str, str]:
-        """How entries of the ledger name it."""
+        """How event log entries name it."""
         return {"step": self.step.id, "phase": self.phase.number} if self.phase else {"step": self.step.id}
 
     @property
@@ -39,11 +40,11 @@ class Job:
 
     @property
     def paid(self) -> bool:
-        """An agent does it: its start is on disk before it is called."""
+        """Whether an agent does it; its start is synced to disk before the call."""
         return self.step.kind in BY_AGENT
 
     @property
     def watched(self) -> bool:
-        """Its files are compared before and after: an agent may touch them, or the flow says what a command may."""
+        """Whether files are compared before and after: for agents, and for commands whose flow limits what they may write."""
         asked = self.step.kind == "shell" and (self.step.writes is not None or bool(self.step.protect))
         return self.paid or self.step.repair > 0 or asked

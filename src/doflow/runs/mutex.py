@@ -1,15 +1,15 @@
-"""One run at a time: a flock on the project's folder, which the kernel gives back however the holder ends.
+"""Run lock: a flock on the project's folder, released by the kernel however the holder ends.
 
-Projects in one work tree share its branch and its index: the folder at its top is locked too, where the project is not that.
+Projects in one working tree share its branch and index, so the top folder of the working tree is locked too.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
 
+from doflow.util import locks, state_folder
 from doflow.util.errors import LockHeld
 
 #: the descriptor that a bug-fix session inherits from the run that starts it: the same lock, not another one
@@ -18,9 +18,9 @@ _held: list[tuple[str, int]] = []
 
 
 class Holder:
-    """The lock of this process. `holder.json` only makes the message of the next one kind.
+    """The lock of this process. `holder.json` only names the holder in error messages.
 
-    `left`: when the holder before signed, if it was killed (seconds; 0 = it ended in order), and `dead`: its pid.
+    `left`: when the previous holder took the lock, if it was killed (0 = it ended normally); `dead`: its pid.
     """
 
     def __init__(self, root: Path, command: str) -> None:
@@ -40,41 +40,38 @@ class Holder:
         _held.append((str(self._root), self._fd))
 
     def _take(self) -> None:
-        fd = _locked(str(self._root))
+        fd = locks.lock_folder(self._root)
         if fd < 0:
-            raise LockHeld(f"another run works in {self._root}{who(self._root)}", "wait for it, or stop it with ^C")
+            raise LockHeld(
+                f"another run is active in {self._root}{describe_holder(self._root)}", "wait for it, or stop it with ^C"
+            )
         self._fd = fd
         top = _top(os.path.realpath(self._root))
         if top:
-            self._top = _locked(top)
+            self._top = locks.lock_folder(top)
             if self._top < 0:
                 self.release()
-                words = f"another run works in {top}, the work tree of {self._root}{_from_kernel(Path(top))}"
-                hint = "wait for it, or stop it with ^C; in a work tree of its own it can run now: git worktree add"
+                words = f"another run is active in {top}, the working tree of {self._root}{_from_kernel(top)}"
+                hint = "wait for it, or stop it with ^C; or use a separate worktree: git worktree add"
                 raise LockHeld(words, hint)
-        signed = self._root / ".doflow" / "holder.json"
+        signed = self._root / state_folder.HOLDER
         with suppress(OSError):
             self.left = signed.stat().st_mtime
-            self.dead = _pid(signed)
+            pid = locks.read_holder(signed).get("pid")
+            self.dead = pid if isinstance(pid, int) else 0
 
     def sign(self) -> None:
-        """Say who holds it; called when the run really begins."""
+        """Write `holder.json`; called when the run really starts."""
         if self._lent:
             return
-        import json
-
-        from doflow.runs.state import event_log as ledger
-        from doflow.util import atomic_files as files
-
-        words = {"pid": os.getpid(), "since": ledger.now(), "command": self._command}
-        files.write(str(self._root / ".doflow" / "holder.json"), (json.dumps(words) + "\n").encode(), sync=False)
+        locks.write_holder(self._root / state_folder.HOLDER, self._command)
         self._signed = True
 
     def release(self) -> None:
         if self._fd >= 0:
             if self._signed:
-                with suppress(OSError):  # only words; the lock itself goes with its descriptor
-                    (self._root / ".doflow" / "holder.json").unlink()
+                with suppress(OSError):  # informational only; the lock is released with its descriptor
+                    (self._root / state_folder.HOLDER).unlink()
             _held[:] = [entry for entry in _held if entry[1] != self._fd]
             os.close(self._fd)
             self._fd = -1
@@ -83,53 +80,35 @@ class Holder:
             self._top = -1
 
 
-def mine(root: Path) -> int:
-    """The descriptor by which this process holds the lock of a project; -1 = it does not."""
+def own_descriptor(root: Path) -> int:
+    """The descriptor with which this process holds the lock of a project; -1 = it does not."""
     return next((fd for folder, fd in _held if folder == str(root)), -1)
 
 
-def who(root: Path) -> str:
+def describe_holder(root: Path) -> str:
     """ " (pid 123, since …)", as far as it is known."""
-    import json
-
-    try:
-        words = json.loads((root / ".doflow" / "holder.json").read_text())
+    words = locks.read_holder(root / state_folder.HOLDER)
+    if words.keys() >= {"pid", "since", "command"}:
         return f" (pid {words['pid']}, since {words['since']}: {words['command']})"
-    except (OSError, ValueError, KeyError):
-        return _from_kernel(root)
+    return _from_kernel(root)
 
 
-def held(root: Path) -> bool:
-    """Does somebody hold the lock now?"""
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+def is_held(root: Path) -> bool:
+    """Whether any process holds the lock now."""
+    return locks.is_held(root)
 
 
 def _inherited(root: Path) -> int:
-    """The lock as the run above holds it: its descriptor proves itself, for through any other one it is held."""
-    said = os.environ.pop(LENT, "")
-    if not (said.isascii() and said.isdecimal()):
+    """The lock descriptor inherited from the parent run; -1 = none."""
+    text = os.environ.pop(LENT, "")
+    if not (text.isascii() and text.isdecimal()):
         return -1
-    fd = int(said)
-    try:
-        lent, there = os.fstat(fd), os.stat(root)
-        if (lent.st_dev, lent.st_ino) != (there.st_dev, there.st_ino):
-            return -1
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.set_inheritable(fd, False)
-    except OSError:
-        return -1
-    return fd
+    fd = int(text)
+    return fd if locks.adopt(fd, root) else -1
 
 
 def _top(folder: str) -> str:
-    """The top of the work tree that a folder lies below; '' if it is that itself, or in none."""
+    """The top of the working tree above a folder; '' if the folder is the top itself, or in no working tree."""
     if os.path.lexists(os.path.join(folder, ".git")):
         return ""
     while (above := os.path.dirname(folder)) != folder:
@@ -139,47 +118,6 @@ def _top(folder: str) -> str:
     return ""
 
 
-def _locked(folder: str) -> int:
-    """A descriptor that holds the lock of a folder; -1 = somebody else holds it."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _patiently(fd)
-    except OSError:
-        os.close(fd)
-        return -1
-    return fd
-
-
-def _patiently(fd: int) -> None:
-    """Whoever only asks whether it is held holds it for a moment too: so a refusal is asked for three times."""
-    import time
-
-    for _ in range(2):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError:
-            time.sleep(0.02)
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _pid(signed: Path) -> int:
-    import json
-
-    try:
-        return int(json.loads(signed.read_text())["pid"])
-    except (ValueError, KeyError, TypeError):
-        return 0
-
-
-def _from_kernel(root: Path) -> str:
-    try:
-        found = os.stat(root)
-        mark = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-        for line in Path("/proc/locks").read_text().splitlines():
-            words = line.split()
-            if mark in words and "FLOCK" in words and "->" not in words:
-                return f" (pid {words[4]})"
-    except (OSError, IndexError):
-        pass
-    return ""
+def _from_kernel(folder: str | Path) -> str:
+    pid = locks.holder_from_kernel(folder)
+    return f" (pid {pid})" if pid else ""

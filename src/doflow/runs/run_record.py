@@ -1,190 +1,381 @@
-"""What is known about a run: its lock, and what the ledger adds to it.
+"""Run record: the state of a run, loaded from its lock file and event log.
 
-The lock is the truth for every step that has a commit. Steps without one (a shell command, a route) are also taken
-from the ledger; so is a yes by `auto_approve`, which is committed with the next step. What an earlier process began and
-did not finish is found here too.
+The lock file is the truth for every step that has a commit. Steps without one (a shell command, a route) are also
+taken from the event log; so is an approval by `auto_approve`, which is committed with the next step. What an earlier
+process started and did not finish is found here too.
+
+`RunRecord` owns this state: others read it and change it through its methods only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from doflow.runs import event_log, lockfile
 from doflow.runs.catalogue import Run
-from doflow.runs.state import event_log as ledger, lockfile as lock
-from doflow.runs.state.lockfile import Approval, Artifact, Lock, Record
-from doflow.runs.state.usage import Spent
-from doflow.util.records import dataclass, field
+from doflow.runs.lockfile import Approval, Artifact, Lock, StepRecord
+from doflow.runs.usage import Spent
 
-_REVIEW = frozenset({"review_started", "review_answer", "review_voided", "review_fixed"})
-#: who says yes where no person does
+Entry = Mapping[str, Any]
+
+#: who approves where no person does
 AUTO = "auto_approve"
+_REVIEW = frozenset({"review_started", "review_answer", "review_voided", "review_fixed"})
 _DECIDES = frozenset({"approved", "gate", "rejected", "reset", "adopted"})
 _ENDS = frozenset({"stopped", "step_complete", "phase_complete", "error", "reset", "adopted"})
 
 
-@dataclass(slots=True)
-class Book:
-    """Mutable on purpose: the one memory of a run while it works, guarded by the world that owns it."""
+class RunRecord:
+    """The state of one run in memory."""
 
-    run: Run
-    steps: dict[str, Record] = field(default_factory=dict)
-    artifacts: dict[str, Artifact] = field(default_factory=dict)
-    approvals: dict[str, Approval] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)
-    variant: str = ""
-    begun: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    returned: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    intents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    retries: list[Mapping[str, Any]] = field(default_factory=list)
-    reviews: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
-    kept: dict[str, str] = field(default_factory=dict)
-    loose: set[str] = field(default_factory=set)
-    sessions: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    calls: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    spent: dict[str, Spent] = field(default_factory=dict)
-    once: dict[str, set[str]] = field(default_factory=dict)  # of each phase the keys that it was ever done with
-    limited: bool = False
-    tries: dict[str, int] = field(default_factory=dict)
-    logged: dict[str, int] = field(default_factory=dict)
-    last: Mapping[str, Any] = field(default_factory=dict)
-    wished: Mapping[str, Any] = field(default_factory=dict)
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._steps: dict[str, StepRecord] = {}
+        self._artifacts: dict[str, Artifact] = {}
+        self._approvals: dict[str, Approval] = {}
+        self._notes: dict[str, str] = {}
+        self._variant = ""
+        self._started: dict[str, Entry] = {}
+        self._returned: dict[str, Entry] = {}
+        self._intents: dict[str, Entry] = {}
+        self._retries: list[Entry] = []
+        self._reviews: dict[str, list[Entry]] = {}
+        self._command_outputs: dict[str, str] = {}
+        self._held_files: dict[str, str] = {}
+        self._uncommitted: set[str] = set()
+        self._sessions: dict[str, Entry] = {}
+        self._open_calls: dict[str, Entry] = {}
+        self._spent: dict[str, Spent] = {}
+        self._phase_keys: dict[str, set[str]] = {}
+        self._attempts: dict[str, int] = {}
+        self._log_numbers: dict[str, int] = {}
+        self._last_event: Entry = {}
+        self._options: Entry = {}
+        self._budget_lifted = False
 
     @property
     def lock(self) -> Lock:
         run = self.run
         return Lock(
-            run.name, run.flow, run.goal_digest, run.branch, run.issue, self.variant,
-            self.steps, self.artifacts, self.approvals, self.notes, run.params,
+            run.name, run.flow, run.goal_digest, run.branch, run.issue, self._variant,
+            self._steps, self._artifacts, self._approvals, self._notes, run.params,
         )  # fmt: skip
 
     @property
+    def steps(self) -> Mapping[str, StepRecord]:
+        """The steps and phases (`step:phase`) that are done."""
+        return MappingProxyType(self._steps)
+
+    @property
     def markers(self) -> dict[str, str]:
-        return {name: record.marker for name, record in self.steps.items() if record.marker}
+        return {name: record.marker for name, record in self._steps.items() if record.marker}
 
-    def count(self, entry: Mapping[str, Any], now: bool = True) -> None:
-        """A call has ended: what it used is on the account of its step."""
-        self.calls.pop(entry["log"], None)
-        self.spent.setdefault(entry["step"].partition(":")[0], Spent()).add(entry, now)
+    @property
+    def artifacts(self) -> Mapping[str, Artifact]:
+        return MappingProxyType(self._artifacts)
 
-    def accept(self) -> None:
-        """A person has set a limit, knowing that some calls so far did not tell what they used: they stop nothing."""
-        for spent in self.spent.values():
+    @property
+    def approvals(self) -> Mapping[str, Approval]:
+        return MappingProxyType(self._approvals)
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """The notes of rejected steps, for their agents."""
+        return MappingProxyType(self._notes)
+
+    @property
+    def variant(self) -> str:
+        return self._variant
+
+    @property
+    def started(self) -> Mapping[str, Entry]:
+        """Jobs that an earlier process started and that have no end."""
+        return MappingProxyType(self._started)
+
+    @property
+    def returned(self) -> Mapping[str, Entry]:
+        """Jobs whose agent has returned and that are not settled."""
+        return MappingProxyType(self._returned)
+
+    @property
+    def intents(self) -> Mapping[str, Entry]:
+        """Jobs whose commit an earlier process was about to make."""
+        return MappingProxyType(self._intents)
+
+    @property
+    def retries(self) -> Sequence[Entry]:
+        return tuple(self._retries)
+
+    @property
+    def command_outputs(self) -> Mapping[str, str]:
+        """Files that commands of the flow wrote while no agent worked, with their digests."""
+        return MappingProxyType(self._command_outputs)
+
+    @property
+    def held_files(self) -> Mapping[str, str]:
+        """Files of refused attempts that wait for a person's decision, with their digests."""
+        return MappingProxyType(self._held_files)
+
+    @property
+    def uncommitted(self) -> AbstractSet[str]:
+        """Steps and approvals that no commit holds yet."""
+        return frozenset(self._uncommitted)
+
+    @property
+    def sessions(self) -> Mapping[str, Entry]:
+        return MappingProxyType(self._sessions)
+
+    @property
+    def open_calls(self) -> Mapping[str, Entry]:
+        """Agent calls that have started and not ended, by log file."""
+        return MappingProxyType(self._open_calls)
+
+    @property
+    def spent(self) -> Mapping[str, Spent]:
+        """Usage by step."""
+        return MappingProxyType(self._spent)
+
+    @property
+    def last_event(self) -> Entry:
+        return self._last_event
+
+    @property
+    def options(self) -> Entry:
+        """The lasting options of the last command that worked on the run."""
+        return self._options
+
+    @property
+    def budget_lifted(self) -> bool:
+        return self._budget_lifted
+
+    def review(self, step: str) -> Sequence[Entry]:
+        """The review's entries so far."""
+        return tuple(self._reviews.get(step, ()))
+
+    def phase_keys(self, name: str) -> AbstractSet[str]:
+        """The keys that a phase was ever done with."""
+        return frozenset(self._phase_keys.get(name, ()))
+
+    def attempts(self, name: str) -> int | None:
+        """How many attempts earlier processes made; None = no attempt is known."""
+        return self._attempts.get(name)
+
+    def log_number(self, stem: str) -> int | None:
+        return self._log_numbers.get(stem)
+
+    # what happens to a run
+
+    def replace_run(self, run: Run) -> None:
+        self.run = run
+
+    def complete(self, name: str, record: StepRecord, artifacts: Mapping[str, Artifact]) -> None:
+        """A step or a phase is done."""
+        self._steps[name] = record
+        self._artifacts.update(artifacts)
+
+    def settle(self, name: str) -> None:
+        """Its result is committed or recorded: nothing of it is pending."""
+        for pending in (self._started, self._returned, self._intents):
+            pending.pop(name, None)
+
+    def remove_step(self, name: str) -> None:
+        """Remove a step's record; its review and artifacts are kept."""
+        self._steps.pop(name, None)
+
+    def forget_step(self, name: str) -> None:
+        """Mark a step or phase as not done; its artifacts are kept."""
+        self._steps.pop(name, None)
+        self._reviews.pop(name, None)
+        self._uncommitted.discard(name)
+
+    def forget_everything_done(self) -> None:
+        self._steps.clear()
+        self._uncommitted.clear()
+        self._approvals.clear()
+
+    def mark_uncommitted(self, *names: str) -> None:
+        self._uncommitted.update(names)
+
+    def mark_committed(self) -> None:
+        """A commit holds the whole lock."""
+        self._uncommitted.clear()
+
+    def add_artifacts(self, artifacts: Mapping[str, Artifact]) -> None:
+        self._artifacts.update(artifacts)
+
+    def approve(self, name: str, approval: Approval) -> None:
+        self._approvals[name] = approval
+
+    def withdraw_approval(self, name: str) -> bool:
+        """True if there was one."""
+        return self._approvals.pop(name, None) is not None
+
+    def reject(self, name: str, note: str) -> None:
+        self._notes[name] = note
+        self.withdraw_approval(name)
+
+    def remove_note(self, name: str) -> None:
+        self._notes.pop(name, None)
+
+    def choose_variant(self, variant: str) -> None:
+        self._variant = variant
+
+    def choose_options(self, lasting: Entry) -> None:
+        self._options = lasting
+
+    def lift_budget(self) -> None:
+        self._budget_lifted = True
+
+    def agent_returned(self, name: str, entry: Entry) -> None:
+        self._returned[name] = entry
+
+    def discard_returned(self, name: str) -> Entry:
+        """Discard an agent's result and return its entry."""
+        return self._returned.pop(name, {})
+
+    def hold_files(self, files: Mapping[str, str]) -> None:
+        self._held_files.update(files)
+
+    def add_command_outputs(self, files: Mapping[str, str]) -> None:
+        self._command_outputs.update(files)
+
+    def add_retry(self, entry: Entry) -> None:
+        self._retries.append({key: entry[key] for key in ("step", "attempt", "reason", "at") if key in entry})
+
+    def add_review_entry(self, entry: Entry) -> None:
+        """Add an entry of a review; `review_started` clears the earlier ones."""
+        if entry["event"] == "review_started":
+            self._reviews[entry["step"]] = []
+            for pending in (self._started, self._returned, self._intents):  # of a fixer that was killed: not resumed
+                for name in [name for name in pending if name.startswith(f"{entry['step']}:")]:
+                    del pending[name]
+        self._reviews.setdefault(entry["step"], []).append(entry)
+
+    def start_call(self, entry: Entry) -> None:
+        self._open_calls[entry["log"]] = entry
+
+    def end_call(self, entry: Entry, now: bool = True) -> None:
+        """A call has ended: what it used counts for its step."""
+        self._open_calls.pop(entry["log"], None)
+        self._spent.setdefault(entry["step"].partition(":")[0], Spent()).add(entry, now)
+
+    def accept_unknown_usage(self) -> None:
+        """A person has set a budget: earlier calls without reported usage no longer stop the run."""
+        for spent in self._spent.values():
             spent.silent, spent.unpriced = 0, []
 
+    def set_log_number(self, stem: str, number: int) -> None:
+        self._log_numbers[stem] = number
 
-def open_(run: Run, held: Lock | None, events: Path) -> Book:
-    """The book of a run as files tell it."""
-    book = Book(run)
-    if held is not None:
-        book.steps.update(held.steps)
-        book.artifacts.update(held.artifacts)
-        book.approvals.update(held.approvals)
-        book.notes.update(held.notes)
-        book.variant = held.variant
-    said: dict[str, Approval] = {}
-    for entry in ledger.read(events):
-        _replay(book, entry, held is None)
-        if entry["event"] == "options":
-            book.wished = entry
-        if entry["event"] in _DECIDES:
-            _decided(book, said, entry, held is None)
-    for name, yes in said.items():
-        known = book.approvals.get(name)
-        if known is None or (known.digest != yes.digest and known.at < yes.at):
-            book.approvals[name] = yes
-            book.loose.add(name)
-    return book
+    # reading it back
+
+    def load_lock(self, lock: Lock) -> None:
+        self._steps.update(lock.steps)
+        self._artifacts.update(lock.artifacts)
+        self._approvals.update(lock.approvals)
+        self._notes.update(lock.notes)
+        self._variant = lock.variant
+
+    def load_events(self, entries: Iterable[Entry], alone: bool) -> None:
+        """`alone`: there is no lock file here (the run's branch is not checked out); the log says what persons decided."""
+        approved: dict[str, Approval] = {}
+        for entry in entries:
+            self._load(entry, alone)
+            if entry["event"] == "options":
+                self._options = entry
+            if entry["event"] in _DECIDES:
+                self._load_decision(approved, entry, alone)
+        for name, approval in approved.items():
+            known = self._approvals.get(name)
+            if known is None or (known.digest != approval.digest and known.at < approval.at):
+                self._approvals[name] = approval
+                self._uncommitted.add(name)
+
+    def _load_decision(self, approved: dict[str, Approval], entry: Entry, alone: bool) -> None:
+        """Approvals that the lock file may not hold yet, until someone withdraws them or the gate asks again."""
+        event, name, note = entry["event"], entry.get("step", "").removesuffix(".gate"), entry.get("note", "")
+        if event == "approved" and (alone or entry.get("by") == AUTO):
+            approved[name] = Approval(entry.get("shown", ""), entry.get("by", ""), note, entry["at"])
+        elif event in ("gate", "rejected", "reset"):
+            approved.pop(name, None)
+        if alone and event == "rejected":
+            self._notes[name] = note
+        elif alone and event == "adopted":
+            self._notes.pop(name, None)
+
+    def _load(self, entry: Entry, alone: bool) -> None:
+        event, name = entry["event"], entry.get("step", "")
+        if entry.get("phase"):
+            name = f"{name}:{entry['phase']}"
+        if event in ("step_starting", "phase_starting"):
+            self._load_start(name, entry)
+        elif event == "returned":
+            self._returned[name] = entry
+            self._intents.pop(name, None)
+            if entry.get("session"):
+                self._sessions[name] = entry
+        elif event == "intent":
+            self._intents[name] = entry
+        elif event == "left":
+            self.add_command_outputs(entry["files"])
+        elif event in _REVIEW:
+            self.add_review_entry(entry)
+        elif event == "call_starting":
+            self.start_call(entry)
+        elif event == "call_ended":
+            self.end_call(entry, now=False)
+        elif event == "warning" and entry.get("accepted"):
+            self.accept_unknown_usage()
+        elif event == "retry":
+            self.add_retry(entry)
+        elif event == "error" and entry.get("kept"):
+            self.hold_files(entry["kept"])
+            self._started.pop(name, None)
+        elif event in ("error", "stopped") and entry.get("held") and name in self._returned:
+            pass  # its agent's result could not be repaired or committed yet: it is still there, and paid
+        elif event in _ENDS:
+            self.settle(name)
+            self._load_end(name, entry, alone)
+        if event == "reset":
+            self._load_reset(name)
+        if event not in event_log.SHOWN:
+            self._last_event = entry
+
+    def _load_start(self, name: str, entry: Entry) -> None:
+        self._started[name] = entry
+        self._attempts[name] = self._attempts.get(name, 0) + 1
+        if not entry.get("again"):
+            self._returned.pop(name, None)
+
+    def _load_end(self, name: str, entry: Entry, alone: bool) -> None:
+        values = entry.get("record")
+        if not isinstance(values, dict):
+            return
+        if entry.get("phase"):
+            self._phase_keys.setdefault(name, set()).add(values.get("key", ""))
+        if not alone and not entry.get("loose"):
+            return
+        known = self._steps.get(name)
+        if known is None or known.at < values.get("at", ""):
+            self._steps[name] = lockfile.build_step_record(values)
+            self._uncommitted.add(name)
+            for path, digest in self._steps[name].made.items():
+                self._artifacts.setdefault(path, Artifact(digest, "agent", name))
+
+    def _load_reset(self, name: str) -> None:
+        self._reviews.pop(name, None)
+        if name in self._uncommitted:
+            self._steps.pop(name, None)
+            self._uncommitted.discard(name)
 
 
-def _decided(book: Book, said: dict[str, Approval], entry: Mapping[str, Any], alone: bool) -> None:
-    """The yes that the lock may not hold yet, until somebody takes it back or the gate asks again. `alone`: there is no
-    lock here (the run's branch is not checked out), and the ledger knows what persons decided, too."""
-    event, name, note = entry["event"], entry.get("step", "").removesuffix(".gate"), entry.get("note", "")
-    if event == "approved" and (alone or entry.get("by") == AUTO):
-        said[name] = Approval(entry.get("shown", ""), entry.get("by", ""), note, entry["at"])
-    elif event in ("gate", "rejected", "reset"):
-        said.pop(name, None)
-    if alone and event == "rejected":
-        book.notes[name] = note
-    elif alone and event == "adopted":
-        book.notes.pop(name, None)
-
-
-def _replay(book: Book, entry: Mapping[str, Any], alone: bool) -> None:
-    event, name = entry["event"], entry.get("step", "")
-    if entry.get("phase"):
-        name = f"{name}:{entry['phase']}"
-    if event in ("step_starting", "phase_starting"):
-        _began(book, name, entry)
-    elif event == "returned":
-        book.returned[name] = entry
-        book.intents.pop(name, None)
-        if entry.get("session"):
-            book.sessions[name] = entry
-    elif event == "intent":
-        book.intents[name] = entry
-    elif event == "left":
-        book.left.update(entry["files"])
-    elif event in _REVIEW:
-        reviewed(book, entry)
-    elif event == "call_starting":
-        book.calls[entry["log"]] = entry
-    elif event == "call_ended":
-        book.count(entry, now=False)
-    elif event == "warning" and entry.get("accepted"):
-        book.accept()
-    elif event == "retry":
-        book.retries.append({key: entry[key] for key in ("step", "attempt", "reason", "at") if key in entry})
-    elif event == "error" and entry.get("kept"):
-        book.kept.update(entry["kept"])
-        book.begun.pop(name, None)
-    elif event in ("error", "stopped") and entry.get("held") and name in book.returned:
-        pass  # what its agent returned could not be mended or committed yet: it is still there, and paid
-    elif event in _ENDS:
-        for told in (book.begun, book.returned, book.intents):
-            told.pop(name, None)
-        _finished(book, name, entry, alone)
-    if event == "reset":
-        _reset(book, name)
-    if event not in ledger.SHOWN:
-        book.last = entry
-
-
-def _reset(book: Book, name: str) -> None:
-    book.reviews.pop(name, None)
-    if name in book.loose:
-        book.steps.pop(name, None)
-        book.loose.discard(name)
-
-
-def _began(book: Book, name: str, entry: Mapping[str, Any]) -> None:
-    book.begun[name] = entry
-    book.tries[name] = book.tries.get(name, 0) + 1
-    if not entry.get("again"):
-        book.returned.pop(name, None)
-
-
-def reviewed(book: Book, entry: Mapping[str, Any]) -> None:
-    """What a review has heard so far; a new beginning forgets the old."""
-    if entry["event"] == "review_started":
-        book.reviews[entry["step"]] = []
-    book.reviews.setdefault(entry["step"], []).append(entry)
-
-
-def _finished(book: Book, name: str, entry: Mapping[str, Any], alone: bool) -> None:
-    values = entry.get("record")
-    if not isinstance(values, dict):
-        return
-    if entry.get("phase"):
-        book.once.setdefault(name, set()).add(values.get("key", ""))
-    if not alone and not entry.get("loose"):
-        return
-    held = book.steps.get(name)
-    if held is None or held.at < values.get("at", ""):
-        book.steps[name] = lock.record(values)
-        book.loose.add(name)
-        for path, digest in book.steps[name].made.items():
-            book.artifacts.setdefault(path, Artifact(digest, "agent", name))
+def load_record(run: Run, lock: Lock | None, events: Path) -> RunRecord:
+    """Load the record of a run from its lock and event log."""
+    record = RunRecord(run)
+    if lock is not None:
+        record.load_lock(lock)
+    record.load_events(event_log.read_events(events), alone=lock is None)
+    return record

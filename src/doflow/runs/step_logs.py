@@ -1,4 +1,4 @@
-"""Watching a program of a run: its log, its limits, its signs of life; and keeping what it was given."""
+"""Log files, time limits and heartbeats of a job's programs, and a store of the job's inputs."""
 
 from __future__ import annotations
 
@@ -7,118 +7,121 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from doflow.flow import plan
-from doflow.runs.context import STATE, World
+from doflow.runs.context import RunContext
 from doflow.runs.job import Job
-from doflow.util import atomic_files as files
-from doflow.util.process.command import Timeout
-from doflow.util.text import span
+from doflow.util import atomic_files, state_folder
+from doflow.util.process import log_files
+from doflow.util.process.runner import Timeout
+from doflow.util.text import format_duration
 
 _SPARE = ".spare"
 LARGE = 64_000_000
 
 
-def remember(job: Job, world: World) -> None:
-    """Keep the inputs of a job, so that a later revision can be told what changed in them."""
-    store = world.root / STATE / "store"
+def store_inputs(job: Job, context: RunContext) -> None:
+    """Store the inputs of a job, so that a later revision can show what changed."""
+    store = context.root / state_folder.STORE
     for path, digest in job.key.reads.items():
-        if digest and "#" not in path and path not in world.place.boxed and not (store / digest).exists():
+        if digest and "#" not in path and path not in context.files.task_lists and not (store / digest).exists():
             store.mkdir(parents=True, exist_ok=True)
-            files.write(str(store / digest), (world.root / path).read_bytes())
+            atomic_files.write_file(str(store / digest), (context.root / path).read_bytes())
 
 
-def timeout_of(job: Job, world: World) -> Timeout:
-    return plan.timeout(job.step, world.settings)
+def job_timeout(job: Job, context: RunContext) -> Timeout:
+    return plan.step_timeout(job.step, context.settings)
 
 
-def log_path(job: Job, world: World, attempt: int, role: str = "step", part: str = "") -> str:
-    """Where what is said goes; attempts are numbered on from those of earlier commands. `part`: whose, within the job."""
+def log_path(job: Job, context: RunContext, attempt: int, role: str = "step", part: str = "") -> str:
+    """The log file of an attempt; numbering continues from earlier commands. `part`: a reviewer or item within the job."""
     extra = "" if role == "step" else f".{role}"
     name = f"{job.name}:{part}" if part else job.name
     stem = name.replace(":", ".").replace("/", ".")
-    before = world.book.tries.get(job.name)
+    before = context.record.attempts(job.name)
     if before:
-        attempt += _earlier(stem, world, 0 if part else before)
-    return f"{world.logs}/{stem}.{attempt}{extra}.log"
+        attempt += _earlier(stem, context, 0 if part else before)
+    return f"{context.logs}/{stem}.{attempt}{extra}.log"
 
 
-def free_path(job: Job, world: World, attempt: int, role: str = "step") -> str:
-    """Each repair, and each try of a command, has a log of its own, several in one attempt, too."""
-    while os.path.lexists(path := log_path(job, world, attempt, role)):
+def unused_log_path(job: Job, context: RunContext, attempt: int, role: str = "step") -> str:
+    """A log path that is not in use: one attempt may have several repairs or command runs."""
+    while os.path.lexists(path := log_path(job, context, attempt, role)):
         attempt += 1
     return path
 
 
-def _earlier(stem: str, world: World, begun: int) -> int:
-    """How many attempts earlier commands have made, by ledger and folder; looked up once."""
-    found = world.book.logged.get(stem)
+def _earlier(stem: str, context: RunContext, begun: int) -> int:
+    """The number of attempts by earlier commands, from the event log and the log folder; looked up once."""
+    found = context.record.log_number(stem)
     if found is None:
         numbers = [begun]
         with suppress(OSError):
-            names = (name for name in os.listdir(world.logs) if name.startswith(f"{stem}."))
+            names = (name for name in os.listdir(context.logs) if name.startswith(f"{stem}."))
             numbers += [int(part) for name in names if (part := name[len(stem) + 1 :].partition(".")[0]).isdecimal()]
-        found = world.book.logged[stem] = max(numbers)
+        found = max(numbers)
+        context.record.set_log_number(stem, found)
     return found
 
 
-def begin_log(log: str, world: World) -> None:
-    """Room for what a command will say. The file that the last silent one left is taken again: making one costs more
-    than all the rest of a small step."""
+def begin_log(log: str, context: RunContext) -> None:
+    """Create the log of a command. An empty log of an earlier command is reused, because creating a file costs more
+    than the rest of a small step."""
     with suppress(FileNotFoundError):
         os.unlink(log)
     with suppress(OSError):
-        os.rename(os.path.join(world.logs, _SPARE), log)
+        os.rename(os.path.join(context.logs, _SPARE), log)
 
 
-def end_log(log: str, world: World) -> None:
-    """Who said nothing leaves no log, and who said far too much not all of it."""
+def end_log(log: str, context: RunContext) -> None:
+    """Remove an empty log and trim one that is too large."""
     with suppress(OSError):
         size = os.stat(log).st_size
         if not size:
-            os.rename(log, os.path.join(world.logs, _SPARE))
+            os.rename(log, os.path.join(context.logs, _SPARE))
         elif size > LARGE:
-            cut(log)
+            trim_logs(log)
 
 
-def cut(*logs: str) -> None:
-    """Logs that are too large are cut in the middle."""
+def trim_logs(*logs: str) -> None:
+    """Trim the middle of logs that are too large."""
     for log in logs:
         with suppress(OSError):
             if os.stat(log).st_size > LARGE:
-                from doflow.util.process import log_files as trimming
-
-                trimming.trim(log)
+                log_files.trim_middle(log)
 
 
-def beat(job: Job, world: World, out: str) -> Callable[[float, int], None]:
-    """While a program runs: a sign of life for whoever watches, at most once in a second."""
-    last, heard = [-1.0], [0 if job.paid else -1]
+def heartbeat(
+    job: Job, context: RunContext, out: str, limit_complaint: Callable[[str], str] | None = None
+) -> Callable[[float, int], None]:
+    """A callback that emits a heartbeat event at most once per second. `limit_complaint` returns the line of an error log
+    that reports a rate limit ('' = none)."""
+    last, heard = [-1.0], [0 if job.paid and limit_complaint else -1]
 
     def tick(elapsed: float, size: int) -> None:
         if elapsed - last[0] >= 1.0:
             last[0] = elapsed
-            world.ledger.add("heartbeat", **job.where, elapsed=round(elapsed, 1), bytes=size, log=out)
-            if heard[0] >= 0:
-                heard[0] = _complains(job, world, out.removesuffix(".log") + ".err.log", heard[0])
+            context.events.add("heartbeat", **job.where, elapsed=round(elapsed, 1), bytes=size, log=out)
+            if limit_complaint and heard[0] >= 0:
+                errors = out.removesuffix(".log") + ".err.log"
+                heard[0] = _warn_of_limit(job, context, errors, heard[0], limit_complaint)
 
     return tick
 
 
-def _complains(job: Job, world: World, err: str, heard: int) -> int:
-    """An agent that meets a limit may wait for hours without a word: that is told at once, and once. Gives how much of its
-    complaints is heard; -1 = enough of it."""
+def _warn_of_limit(job: Job, context: RunContext, err: str, heard: int, limit_complaint: Callable[[str], str]) -> int:
+    """Warn once when an agent reports a rate limit, because it may wait for hours without output. Returns how much of the
+    error log was read; -1 = already warned."""
     try:
         size = os.stat(err).st_size
     except OSError:
         return heard
     if size <= heard:
         return heard
-    from doflow.agents.adapters import vendor_cli as endings
 
-    said = endings.last(err)
-    if not endings.limited(said):
+    complaint = limit_complaint(err)
+    if not complaint:
         return size
-    idle = timeout_of(job, world).idle
-    stop = f"; after {span(idle)} without output it is stopped (`timeouts.idle`)" if idle else ""
-    message = f"the agent of {job.name} complains of a limit and may wait until it ends{stop}: {said}"
-    world.ledger.add("warning", **job.where, message=message)
+    idle = job_timeout(job, context).idle
+    stop = f"; after {format_duration(idle)} without output it is stopped (`timeouts.idle`)" if idle else ""
+    message = f"the agent of {job.name} reports a rate limit and may wait until it ends{stop}: {complaint}"
+    context.events.add("warning", **job.where, message=message)
     return -1

@@ -1,25 +1,27 @@
-"""Asking an agent to judge: what a pane means, how to answer a question, whether work is good. It may look and never write.
+"""Ask an agent for a judgement: what a pane shows, how to answer a question, whether work is good. Read-only.
 
-Its answer counts only in the words that were asked for; anything else, and no answer at all, means that it cannot tell.
+Only an answer in the requested form counts; anything else, or no answer, means that it cannot tell.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from doflow.agents import registry
 from doflow.flow.model import Ask, Profile
-from doflow.supervise import workspace as places
-from doflow.supervise.workspace import Place
+from doflow.supervise import pipeline_context
+from doflow.supervise.pipeline_context import PipelineContext
+from doflow.util import timestamps
 from doflow.util.errors import UsageError
-from doflow.util.process import runner as process
-from doflow.util.process.command import Timeout
-from doflow.util.records import regex, replace
+from doflow.util.process import runner
+from doflow.util.process.runner import Timeout
 
 LIMIT = Timeout(300.0, 600.0)
 CANNOT = "CANNOT-TELL"
-_SAFE = regex(r"[^\w.-]+")
+_SAFE = re.compile(r"[^\w.-]+")
 
 _RULES = """\
 You only judge: change no file and start nothing. Look at files of the project if you need to.
@@ -27,14 +29,16 @@ If you are not sure, say so: a person will then be asked. End your answer with e
 """
 
 
-def decide(place: Place, name: str, node: str, token: str, question: str, words: Mapping[str, str]) -> tuple[str, str]:
-    """One of the `words` (word → what it means) and what the judge wrote behind it; CANNOT-TELL if it does not say.
+def decide(
+    context: PipelineContext, name: str, node: str, token: str, question: str, words: Mapping[str, str]
+) -> tuple[str, str]:
+    """One of the `words` (word → meaning) and the text after it; CANNOT-TELL if the judge doesn't give one.
 
-    The answer is kept, so that the same question is not paid for twice.
+    The answer is saved, so that the same question is not paid for twice.
     """
     known = {**words, CANNOT: "why"}
     lines = [f"DECISION: {word} {means}".rstrip() for word, means in known.items()]
-    text = said(place, name, node, token, f"{question}\n\n{_RULES}" + "\n".join(lines) + "\n")
+    text = ask_agent(context, name, node, token, f"{question}\n\n{_RULES}" + "\n".join(lines) + "\n")
     for line in reversed(text.splitlines()):
         clean = line.strip().strip("*`_ ")
         if clean.startswith("DECISION:"):
@@ -43,43 +47,43 @@ def decide(place: Place, name: str, node: str, token: str, question: str, words:
     return CANNOT, text.strip()[-500:] or "the judge did not answer"
 
 
-def said(place: Place, name: str, node: str, token: str, prompt: str, role: str = "judge") -> str:
-    """The last words of the judge; '' = it failed."""
-    path = place.node(node, f"{role}-{_SAFE.sub('_', token)}.json")
-    kept = places.load(path)
+def ask_agent(context: PipelineContext, name: str, node: str, token: str, prompt: str, role: str = "judge") -> str:
+    """The final message of the agent; '' = it failed."""
+    path = context.node(node, f"{role}-{_SAFE.sub('_', token)}.json")
+    kept = pipeline_context.load(path)
     if not kept:
-        profile = places.profile(place.settings, name, f"the {role} of {node}")
-        text, reason = _call(place, profile, node, prompt, role, path.removesuffix(".json"))
-        kept = {"text": text, "reason": reason, "by": name, "at": places.now()}
+        profile = pipeline_context.find_profile(context.settings, name, f"the {role} of {node}")
+        text, reason = _call(context, profile, node, prompt, role, path.removesuffix(".json"))
+        kept = {"text": text, "reason": reason, "by": name, "at": timestamps.format_microseconds()}
         if not reason:
-            places.save(path, kept)
-        place.note("guardian", role, node=node, by=name, reason=reason, log=path)
+            pipeline_context.save(path, kept)
+        context.note("guardian", role, node=node, by=name, reason=reason, log=path)
     return str(kept.get("text", ""))
 
 
-def _call(place: Place, profile: Profile, node: str, prompt: str, role: str, log: str) -> tuple[str, str]:
+def _call(context: PipelineContext, profile: Profile, node: str, prompt: str, role: str, log: str) -> tuple[str, str]:
     if profile.sandbox:
-        hint = "name a profile without a sandbox; a judge can only read"
-        raise UsageError(f"agents.{profile.name}: a {role} does not work in a sandbox", hint)
+        hint = "use a profile without a sandbox; a judge can only read"
+        raise UsageError(f"agents.{profile.name}: a {role} cannot run in a sandbox", hint)
     os.makedirs(os.path.dirname(log), exist_ok=True)
-    seen = looking(profile, place.root)
+    seen = with_mcp_servers(profile, context.root)
     ask = Ask(
-        node, prompt, seen, place.root, place.pipeline, place.node(node), seen.model, role, read_only=True,
+        node, prompt, seen, context.root, context.pipeline, context.node(node), seen.model, role, read_only=True,
         persona="guardian",
     )  # fmt: skip
-    adapter = registry.find(seen.use)
+    adapter = registry.find_agent(seen.use)
     out, err = f"{log}.log", f"{log}.err.log"
     for path in (out, err):
         if os.path.exists(path):
             os.unlink(path)
-    result = process.run(adapter.call(ask, os.environ), out, err, LIMIT)
-    outcome = adapter.outcome(ask, result, lambda: process.tail(out, 200_000))
+    result = runner.run(adapter.call(ask, os.environ), out, err, LIMIT)
+    outcome = adapter.outcome(ask, result, lambda: runner.tail(out, 200_000))
     return (outcome.text, "") if outcome.ok else ("", outcome.reason or outcome.status.value)
 
 
-def looking(profile: Profile, root: str) -> Profile:
-    """A profile that sees the project's MCP servers; it gets no tool that writes (its call is read-only)."""
-    servers = places.load(os.path.join(root, ".mcp.json")).get("mcpServers")
+def with_mcp_servers(profile: Profile, root: str) -> Profile:
+    """The profile with the project's MCP servers; its call is read-only, so it gets no tool that writes."""
+    servers = pipeline_context.load(os.path.join(root, ".mcp.json")).get("mcpServers")
     if profile.use != "claude" or not isinstance(servers, dict) or not servers:
         return profile
     names = ",".join(f"mcp__{name}" for name in servers)

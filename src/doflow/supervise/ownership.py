@@ -1,35 +1,33 @@
-"""Who works on a DOT file: one run of `doit`, or a guardian with its runners; never both, however either of them ends.
+"""Locks that let either one `doit` run or a guardian with its runners work on a DOT file; and starting such processes.
 
-A lock per file, which lasts as long as the work: a run holds it alone, guardian and runners hold it together. So a runner that
-has lost its guardian still keeps a run away.
+A run takes the lock of a file exclusively, guardian and runners share it: a runner whose guardian has died still blocks a run.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import json
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from doflow.runs.state import event_log as ledger
-from doflow.supervise import workspace as places
-from doflow.util import atomic_files as files
-from doflow.util.errors import LockHeld
+from doflow.supervise import pipeline_context
+from doflow.util import locks, state_folder
+from doflow.util.errors import LockHeld, WorldError
 
-FOLDER = os.path.join(".doflow", "drivers")
+#: who holds a file: a run holds it alone, a guardian together with its runners
+RUN, GUARDIAN = "run", "guardian"
 
 
-def alone(root: str, dot: str, command: str) -> int:
-    """Take the file for a run, for as long as this process lives; the descriptor that holds it."""
-    return _take(root, dot, command, fcntl.LOCK_EX)
+def lock_for_run(root: str, dot: str, command: str) -> int:
+    """Lock the file for a run until this process ends; returns the descriptor."""
+    return _take(root, dot, command, RUN)
 
 
 @contextmanager
-def together(root: str, dot: str, command: str = "") -> Iterator[None]:
-    """Take the file as a guardian, or as one of its runners (without `command`); a tool without a file takes nothing."""
-    fd = _take(root, dot, command, fcntl.LOCK_SH) if dot else -1
+def lock_for_guardian(root: str, dot: str, command: str = "") -> Iterator[None]:
+    """Lock the file as a guardian, or as one of its runners (without `command`); no-op without a file."""
+    fd = _take(root, dot, command, GUARDIAN) if dot else -1
     try:
         yield
     finally:
@@ -37,62 +35,101 @@ def together(root: str, dot: str, command: str = "") -> Iterator[None]:
             os.close(fd)
 
 
-def _take(root: str, dot: str, command: str, how: int) -> int:
-    places.prepare(root)
+def _take(root: str, dot: str, command: str, role: str) -> int:
+    state_folder.create(root)
     path = _path(root, dot)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    try:
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(fd)
-        raise _refusal(root, dot) from error
+    fd = locks.lock_file(path, role == GUARDIAN)
+    if fd < 0:
+        raise _refusal(root, dot)
     if command:
-        words = {"pid": os.getpid(), "since": ledger.now(), "command": command}
-        files.write(f"{path}.json", (json.dumps(words) + "\n").encode(), sync=False)
+        locks.write_holder(f"{path}.json", command, role=role)
     return fd
 
 
 def _refusal(root: str, dot: str) -> LockHeld:
-    """Who it is, and what to type."""
+    """Which process holds it, and what to do."""
     shown = os.path.relpath(dot)
-    said = places.load(f"{_path(root, dot)}.json")
-    pid, command = said.get("pid"), str(said.get("command", ""))
-    who = f"`{command}` (pid {pid}, since {said.get('since')})"
-    if not command.startswith("doflow guardian"):
-        return LockHeld(f"{shown} is worked on by {who}", f"wait for it, or stop it (^C, kill {pid}), then run again")
-    look = f"see how far it is: doflow dot status {shown}"
+    holder = locks.read_holder(f"{_path(root, dot)}.json")
+    pid = holder.get("pid")
+    who = f"`{holder.get('command', '')}` (pid {pid}, since {holder.get('since')})"
+    if holder.get("role") != GUARDIAN:
+        return LockHeld(f"{shown} is in use by {who}", f"wait for it, or stop it (^C, kill {pid}), then run again")
+    look = f"see its progress: doflow dot status {shown}"
     if _alive(pid):
         return LockHeld(
-            f"{shown} is worked on by {who}",
+            f"{shown} is in use by {who}",
             f"{look}; wait for it, or stop it: doflow guardian stop {shown}   then run again",
         )
-    names = ", ".join(f"{node} (pid {runner})" for node, runner in runners(root, dot)) or "a runner"
+    names = ", ".join(f"{node} (pid {runner})" for node, runner in running_runners(root, dot)) or "a runner"
     return LockHeld(
-        f"{shown}: its guardian has ended, and these are still at work: {names}",
-        f"{look}; go on with them: doflow guardian launch {shown}   or end them: doflow guardian stop {shown}",
+        f"{shown}: its guardian has ended, but these are still running: {names}",
+        f"{look}; continue with: doflow guardian launch {shown}   or stop them: doflow guardian stop {shown}",
     )
 
 
-def runners(root: str, dot: str) -> list[tuple[str, int]]:
-    """The runners of this file that are at work: node, pid."""
+def running_runners(root: str, dot: str) -> list[tuple[str, int]]:
+    """The running runners of this file: node, pid."""
     found = []
-    base = os.path.join(root, places.FOLDER)
+    base = os.path.join(root, state_folder.GUARDIAN)
     with suppress(OSError):
         for name in sorted(os.listdir(base)):
-            if places.load(os.path.join(base, name, "pipeline.json")).get("dot") != os.path.realpath(dot):
+            if pipeline_context.load(os.path.join(base, name, "pipeline.json")).get("dot") != os.path.realpath(dot):
                 continue
             for node in sorted(os.listdir(os.path.join(base, name, "nodes"))):
-                pid = places.holder(os.path.join(base, name, "nodes", node, "runner.lock"))
+                pid = locks.holder_pid(os.path.join(base, name, "nodes", node, "runner.lock"))
                 found += [(node, pid)] if pid else []
     return found
 
 
 def _path(root: str, dot: str) -> str:
-    return os.path.join(root, FOLDER, f"{hashlib.sha256(os.fsencode(os.path.realpath(dot))).hexdigest()[:16]}.lock")
+    return os.path.join(
+        root, state_folder.DRIVERS, f"{hashlib.sha256(os.fsencode(os.path.realpath(dot))).hexdigest()[:16]}.lock"
+    )
 
 
 def _alive(pid: object) -> bool:
-    from doflow.supervise import daemon as detach
+    return isinstance(pid, int) and is_alive(pid)
 
-    return isinstance(pid, int) and detach.alive(pid)
+
+#: make a coding agent believe that it runs inside another one: removed, not emptied
+NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID", "CLAUDE_PID", "TMUX", "TMUX_PANE")
+
+
+def start_detached(words: tuple[str, ...], cwd: str, log: str, environ: Mapping[str, str]) -> int:
+    """Start `doflow WORDS…` in a session of its own and return its pid. It stays our child: reap it with `exit_code`."""
+    os.makedirs(os.path.dirname(log), exist_ok=True)
+    env = {name: value for name, value in environ.items() if name not in NESTED}
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    actions = [(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, out, 1), (os.POSIX_SPAWN_DUP2, out, 2)]
+    argv = [sys.executable, "-I", "-m", "doflow", *words]
+    before = os.getcwd()
+    try:
+        os.chdir(cwd)
+        return os.posix_spawn(sys.executable, argv, env, file_actions=actions, setsid=True, setsigmask=())
+    except OSError as error:
+        raise WorldError(f"cannot start {' '.join(argv)}: {error.strerror}", "check `ulimit -u`") from error
+    finally:
+        os.chdir(before)
+        os.close(out)
+        os.close(null)
+
+
+def exit_code(pid: int) -> int | None:
+    """The exit code of a child (negative for a signal); None = it is running, or not our child."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

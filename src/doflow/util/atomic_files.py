@@ -1,6 +1,6 @@
-"""Writing files whole: state reaches the disk complete and at once, or not at all.
+"""Atomic file writes: state reaches the disk completely, or not at all.
 
-Nothing here follows a symbolic link in the last component, waits on a pipe, or leaves a half file behind.
+Nothing here follows a symbolic link in the last component, waits on a pipe, or leaves a partial file behind.
 """
 
 from __future__ import annotations
@@ -9,41 +9,63 @@ import errno
 import os
 import stat
 
-from doflow.util import deferred as idle
+from doflow.util import deferred, file_signature
 from doflow.util.errors import WorldError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _QUIET = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CHUNK = 1 << 20
 _TEMPORARY = len(".doflow-0123456789abcdef.tmp")
 
 
-def write(path: str | os.PathLike[str], data: bytes, mode: int = 0o644, sync: bool = True, alone: bool = False) -> None:
-    """Put `data` at `path`: the old content or the new one is there, also after a power cut.
+def write_file(
+    path: str | os.PathLike[str],
+    data: bytes,
+    mode: int = 0o644,
+    sync: bool = True,
+    alone: bool = False,
+    opened: Callable[[int], None] | None = None,
+) -> None:
+    """Write `data` to `path` atomically: it holds the old content or the new, even after a power cut.
 
-    Without `sync` it is whole all the same, but may come late to the disk: for what can be derived again. A writer that
-    is `alone` (it holds a lock) always uses the same temporary name: what it left when it was killed is used up next time.
+    Without `sync` it may reach the disk later: for what can be derived again. A writer that is `alone` (it holds a lock)
+    always uses the same temporary name, so that a leftover of a killed writer is overwritten next time. `opened` gets the
+    descriptor of the new file before the rename, to lock it.
     """
     target = os.fspath(path)
     folder, name = os.path.split(target)
     try:
         folder_fd = open_folder(folder or ".")
         try:
-            replace(folder_fd, name, data, mode, sync, alone)
+            replace_in_folder(folder_fd, name, data, mode, sync, alone, opened)
         finally:
             os.close(folder_fd)
     except OSError as error:
-        raise broke("write", target, error) from error
+        raise io_error("write", target, error) from error
 
 
-def replace(folder_fd: int, name: str, data: bytes, mode: int, sync: bool, alone: bool = False) -> None:
-    """Put `data` at `name` in an open folder, by a temporary file in that folder and a rename."""
+def replace_in_folder(
+    folder_fd: int,
+    name: str,
+    data: bytes,
+    mode: int,
+    sync: bool,
+    alone: bool = False,
+    opened: Callable[[int], None] | None = None,
+) -> None:
+    """Write `data` to `name` in an open folder, with a temporary file in that folder and a rename; raises OSError."""
     temporary = f".{name}.tmp" if alone else f".doflow-{os.urandom(8).hex()}.tmp"
     if alone:
         _unlink(temporary, folder_fd)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _QUIET, 0o600, dir_fd=folder_fd)
     try:
         try:
-            put(fd, data)
+            if opened is not None:
+                opened(fd)
+            write_all(fd, data)
             os.fchmod(fd, mode)
             if sync:
                 os.fsync(fd)
@@ -57,10 +79,19 @@ def replace(folder_fd: int, name: str, data: bytes, mode: int, sync: bool, alone
         os.fsync(folder_fd)
 
 
-def soon(path: str | os.PathLike[str]) -> None:
-    """A file that was written without `sync` is on the disk a moment later (see `idle`), before anything is paid for."""
+def sync_folder(path: str) -> None:
+    """Wait until the names in a folder are on the disk; raises OSError."""
+    fd = open_folder(path)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_soon(path: str | os.PathLike[str]) -> None:
+    """Sync a file that was written without `sync` a moment later (see `deferred`), before any paid call."""
     _loose.add(os.fspath(path))
-    idle.later(_sync_loose)
+    deferred.later(_sync_loose)
 
 
 _loose: set[str] = set()
@@ -73,15 +104,15 @@ def _sync_loose() -> None:
             try:
                 fd = os.open(place, flags)
             except FileNotFoundError:
-                break  # somebody took it away
+                break  # removed meanwhile
             try:
                 os.fsync(fd)
             finally:
                 os.close(fd)
 
 
-def sweep(folder: str | os.PathLike[str]) -> None:
-    """Take away what a killed writer of ours left half written in this folder."""
+def remove_temporaries(folder: str | os.PathLike[str]) -> None:
+    """Remove temporary files that a killed writer of ours left in this folder."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -91,8 +122,8 @@ def sweep(folder: str | os.PathLike[str]) -> None:
             os.unlink(os.path.join(folder, name))
 
 
-def put(fd: int, data: bytes) -> None:
-    """Write all of `data`, however little the system takes at a time."""
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data`, in as many writes as it takes."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
@@ -105,7 +136,7 @@ def open_folder(path: str, dir_fd: int | None = None) -> int:
 
 
 class Appender:
-    """Many appends to one file, which stays open. A line torn by a killed writer is closed first."""
+    """Appends to one file, which stays open. A torn line of a killed writer is ended first."""
 
     __slots__ = ("_fd", "path")
 
@@ -114,7 +145,7 @@ class Appender:
         try:
             self._fd = self._open()
         except OSError as error:
-            raise broke("write", self.path, error) from error
+            raise io_error("write", self.path, error) from error
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_APPEND | _QUIET
@@ -122,7 +153,7 @@ class Appender:
             fd = os.open(self.path, flags)
         except FileNotFoundError:
             fd = os.open(self.path, flags | os.O_CREAT, 0o644)
-            soon(self.path)
+            sync_soon(self.path)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise _not_regular(self.path)
@@ -131,29 +162,29 @@ class Appender:
     def add(self, data: bytes, sync: bool = True) -> None:
         """Append in one write; with `sync` it is on the disk when this returns."""
         try:
-            put(self._fd, b"\n" + data if self._torn() else data)
+            write_all(self._fd, b"\n" + data if self._torn() else data)
             if sync:
                 os.fsync(self._fd)
         except OSError as error:
-            raise broke("write", self.path, error) from error
+            raise io_error("write", self.path, error) from error
 
     def _torn(self) -> bool:
         size = os.fstat(self._fd).st_size
         return size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
 
     def mark(self) -> tuple[int, ...]:
-        """Changes with every write, ours or not, and when another file stands at the path."""
+        """Changes with every write, ours or not, and when the file is replaced."""
         try:
             there, ours = os.lstat(self.path), os.fstat(self._fd)
         except OSError:
             return ()
-        return (there.st_ino, ours.st_ino, ours.st_size, ours.st_mtime_ns, ours.st_ctime_ns)
+        return (there.st_ino, *file_signature.from_status(ours))
 
     def sync(self) -> None:
         try:
             os.fsync(self._fd)
         except OSError as error:
-            raise broke("write", self.path, error) from error
+            raise io_error("write", self.path, error) from error
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -161,7 +192,7 @@ class Appender:
             self._fd = -1
 
 
-def append(path: str | os.PathLike[str], data: bytes) -> None:
+def append_to_file(path: str | os.PathLike[str], data: bytes) -> None:
     """Append once, durably. For many lines keep an `Appender`."""
     appender = Appender(path)
     try:
@@ -171,10 +202,10 @@ def append(path: str | os.PathLike[str], data: bytes) -> None:
         appender.close()
 
 
-def digest(path: str | os.PathLike[str]) -> str:
+def file_digest(path: str | os.PathLike[str]) -> str:
     """sha256 of a regular file in hex, '' if there is none; anything else in its place is refused.
 
-    A text is the same with either ending of its lines: git may have turned them at checkout (`text`, core.autocrlf).
+    Line endings don't matter in a text: git may have converted them at checkout (`text`, core.autocrlf).
     """
     target = os.fspath(path)
     try:
@@ -184,19 +215,19 @@ def digest(path: str | os.PathLike[str]) -> str:
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise _not_regular(target) from error
-        raise broke("read", target, error) from error
+        raise io_error("read", target, error) from error
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise _not_regular(target)
         return _sha256(fd)
     except OSError as error:
-        raise broke("read", target, error) from error
+        raise io_error("read", target, error) from error
     finally:
         os.close(fd)
 
 
 def _sha256(fd: int) -> str:
-    import hashlib
+    import hashlib  # not at the top: every hook imports this module
 
     total = hashlib.sha256()
     turned = False
@@ -206,12 +237,12 @@ def _sha256(fd: int) -> str:
     if turned:
         os.lseek(fd, 0, os.SEEK_SET)
         with os.fdopen(os.dup(fd), "rb") as stream:
-            return digest_of(stream.read())
+            return data_digest(stream.read())
     return total.hexdigest()
 
 
-def digest_of(data: bytes) -> str:
-    """What `digest` says of a file that holds this."""
+def data_digest(data: bytes) -> str:
+    """The `file_digest` of a file with this content."""
     import hashlib
 
     turned = b"\r" in data and b"\0" not in data[:8000]
@@ -235,29 +266,29 @@ def syncfs(path: str | os.PathLike[str]) -> None:
         finally:
             os.close(fd)
     except OSError as error:
-        raise broke("write", os.fspath(path), error) from error
+        raise io_error("write", os.fspath(path), error) from error
 
 
-def broke(deed: str, path: str, error: OSError) -> WorldError:
-    """The sentence for a failed `deed` (read, write) at `path`."""
+def io_error(deed: str, path: str, error: OSError) -> WorldError:
+    """The error for a failed `deed` (read, write) at `path`."""
     shown = ascii(path)[1:-1]
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "free some space and run the same command again: what was done stays done"
+        hint = "free some space and run the same command again; finished steps are kept"
         return WorldError(f"disk full at {shown}", hint=hint)
     if error.errno == errno.EROFS:
         return WorldError(f"read-only file system at {shown}", hint="make it writable and run again")
     if error.errno in (errno.EACCES, errno.EPERM):
-        hint = f"look at its owner and mode: ls -ld '{shown}'"
+        hint = f"check its owner and mode: ls -ld '{shown}'"
         return WorldError(f"no permission to {deed} {shown}", hint=hint)
     if error.errno == errno.ELOOP:
         return _not_regular(path)
-    hint = f"look at it: ls -ld '{shown}'"
+    hint = f"check it: ls -ld '{shown}'"
     return WorldError(f"cannot {deed} {shown}: {error.strerror or error}", hint=hint)
 
 
 def _not_regular(path: str) -> WorldError:
     shown = ascii(path)[1:-1]
-    hint = f"look at it (ls -ld '{shown}') and move it away"
+    hint = f"check it (ls -ld '{shown}') and move it away"
     return WorldError(f"{shown} is a link, a folder or a special file, not a regular file", hint=hint)
 
 

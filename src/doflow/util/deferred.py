@@ -1,10 +1,10 @@
-"""Deeds that can wait a moment: done while doflow would only wait for a program, or when 50 ms have passed.
+"""Deferred calls: made while doflow waits for a program anyway, or after 50 ms.
 
-Only what is safe against a killed process already, and would be safe against a power cut a moment later: the ledger's
-fsync after a step that cost nothing, doit's memory of it. Many such steps in a row share one fsync. Whoever puts a deed
-off also does it when it closes.
+Only for what is already safe against a killed process and may reach the disk a moment later: the fsync of the event log
+after a step that cost nothing, doit's database. Many such steps in a row share one fsync. A caller that defers a call also makes
+it when it closes.
 
-A deed with a time of its own (the state that others poll) is done then, by whoever waits for a program or for time to pass.
+A call with its own time (state that others poll) is made then, by the thread that waits for a program or sleeps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _timed: dict[Callable[[], None], float] = {}
 
 
 def later(deed: Callable[[], None]) -> None:
-    """Do this soon; the same deed twice is one."""
+    """Make this call soon; the same call deferred twice is made once."""
     global _since
     if not _owed:
         _since = time.monotonic()
@@ -27,13 +27,13 @@ def later(deed: Callable[[], None]) -> None:
 
 
 def overdue() -> None:
-    """Do all of it, if any has waited long enough."""
+    """Make all deferred calls, if any has waited long enough."""
     if _owed and time.monotonic() - _since > PATIENCE:
         now()
 
 
 def now() -> None:
-    """Do all of it. Threads may call this side by side."""
+    """Make all deferred calls. Thread-safe."""
     while _owed:
         try:
             deed, _ = _owed.popitem()
@@ -43,23 +43,23 @@ def now() -> None:
 
 
 def at(moment: float, deed: Callable[[], None]) -> None:
-    """Do this at that moment of the monotonic clock, or soon after."""
+    """Make this call at that time of the monotonic clock, or soon after."""
     _timed[deed] = moment
 
 
 def never(deed: Callable[[], None]) -> None:
-    """It is not wanted any more."""
+    """Cancel it."""
     _timed.pop(deed, None)
 
 
 def due() -> None:
-    """Do what has a time of its own that has come. Threads may call this side by side."""
+    """Make the timed calls that are due. Thread-safe."""
     for deed, moment in tuple(_timed.items()) if _timed else ():
         if moment <= time.monotonic() and _timed.pop(deed, None) is not None:
             deed()
 
 
 def wait(most: float) -> float:
-    """How long one may wait before `due` is to be called: seconds, at most so many."""
+    """Seconds to wait until `due` must be called, at most `limit`."""
     moments = tuple(_timed.values())
     return min(most, max(0.0, min(moments) - time.monotonic())) if moments else most

@@ -1,28 +1,36 @@
-"""Our refusals: what is raised when the world or a flow is not as it must be.
+"""Exceptions for errors that a user can meet.
 
-Every one carries a message (what and where) and a hint (what to type next).
+Each has a message (what and where) and a hint (what to type next).
 """
 
 from __future__ import annotations
 
-#: how a hint ends where no run is begun yet: only the person's own words, with the goal in them, start it
-AGAIN = "then the same command again"
+import json
+from typing import Any, NamedTuple
+
+from doflow.util import hints
+from doflow.util.hints import Next
+from doflow.util.timestamps import now
 
 
 class DoflowError(Exception):
-    """A breakage that a user can meet; shown as one message, never as a traceback."""
+    """An error for the user; shown as one message, never as a traceback.
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    `advice` in words, `next` as commands; `hint` is the text of both."""
+
+    def __init__(self, message: str, hint: str = "", steps: tuple[Next, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.advice = hint
+        self.next = steps
+        self.hint = hints.text(hint, steps)
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
 
 class WorldError(DoflowError):
-    """Git, the disk or a program broke."""
+    """Git, the disk or a program failed."""
 
 
 class UsageError(DoflowError):
@@ -30,24 +38,21 @@ class UsageError(DoflowError):
 
 
 class Undecided(UsageError):
-    """Nothing is wrong, but only a person can say how to go on: exit code 2."""
+    """Nothing is wrong, but a person must decide how to continue: exit code 2."""
 
 
 class LockHeld(DoflowError):
-    """Another run works in this project."""
+    """Another run is active in this project."""
 
 
-class Problem:
-    """One thing wrong in a file, at a line and a column (both from 1; 0 = the whole file)."""
+class Problem(NamedTuple):
+    """One problem in a file ('' = no file), at a line and a column (both from 1; 0 = the whole file)."""
 
-    __slots__ = ("column", "file", "hint", "line", "message")
-
-    def __init__(self, file: str, line: int, column: int, message: str, hint: str = "") -> None:
-        self.file = file
-        self.line = line
-        self.column = column
-        self.message = message
-        self.hint = hint
+    file: str
+    line: int
+    column: int
+    message: str
+    hint: str = ""
 
     def __str__(self) -> str:
         text = f"{self.file}:{self.line}:{self.column}: {self.message}"
@@ -62,3 +67,13 @@ class FlowError(DoflowError):
         problems = tuple(sorted(problems, key=lambda one: (files.index(one.file), one.line, one.column)))
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
+
+
+_HINT = "\n  hint: "
+
+
+def error_json(words: str, hint: str = "", **more: Any) -> str:
+    """The object as one line; a hint at the end of the message is removed from it."""
+    if not hint and words.count(_HINT) == 1:
+        words, _, hint = words.partition(_HINT)
+    return json.dumps({"event": "error", "at": now(), "run": "", "message": words, "hint": hint, **more}) + "\n"

@@ -1,4 +1,4 @@
-"""Standard output and error whose reader may go away (`doflow run … | head -1`): what is printed then is lost, nothing else."""
+"""stdout and stderr wrappers that ignore a closed pipe (`doflow run … | head -1`)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, TextIO
 
-_GONE = (errno.EPIPE, errno.EIO)  # the pipe, or the terminal, has nobody at its other end
+_GONE = (errno.EPIPE, errno.EIO)  # the pipe has no reader, or the terminal is gone
 
 
 class Outlet(io.FileIO):
-    """`deaf`: nothing is written any more. `patient`: no failure to write is one of ours, a full disk's neither."""
+    """`deaf`: nothing is written any more. `patient`: every failure to write is ignored, even a full disk."""
 
     deaf = False
     patient = False
@@ -34,7 +34,7 @@ class Outlet(io.FileIO):
 
 
 def open_(patient: bool = False) -> None:
-    """From now on what this process prints goes through outlets; for a run, whose end does not hang on it, `patient`."""
+    """Wrap this process's stdout and stderr; `patient` for a run, whose result must not depend on its output."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and stream is getattr(sys, f"__{name}__") and not isinstance(_raw(stream), Outlet):
@@ -46,12 +46,12 @@ def open_(patient: bool = False) -> None:
 
 
 def give_up() -> None:
-    """What could not be written is not tried again, not even at exit, where it would change the exit code."""
+    """Don't retry a failed write at exit, where it would change the exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def gone() -> bool:
-    """Has the reader of standard output gone?"""
+    """Whether the reader of standard output is gone."""
     raw = _raw(sys.stdout)
     return isinstance(raw, Outlet) and raw.deaf
 
@@ -68,7 +68,7 @@ def _raw(stream: TextIO | None) -> object:
 
 
 def _through(stream: TextIO) -> TextIO:
-    """The same stream, by its number, with an outlet at its end."""
+    """The same stream, by descriptor, wrapped."""
     stream.flush()
     eager = bool(stream.line_buffering or getattr(stream, "write_through", False))
     whole = io.BufferedWriter(Outlet(stream.fileno(), "wb", closefd=False))

@@ -1,16 +1,21 @@
-"""How things are said to a person: the end of a program, a span of time, hostile text made visible, the end of a log,
-a goal as a name."""
+"""Text for users: how a program ended, durations, escaping of hostile text, the end of a log, slugs, redaction."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import signal
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import re
+    from collections.abc import Mapping
+    from typing import Any
 
-    from doflow.util.process.command import Result, Timeout
+    from doflow.util.process.runner import Result, Timeout
 
 # Control characters but tab and newline, DEL and C1, soft hyphen, direction marks and overrides, zero-width characters,
 # line separators, lone surrogates, annotations, tag characters and the selectors that can smuggle text.
@@ -28,20 +33,20 @@ def explain(result: Result, argv: tuple[str, ...], timeout: Timeout | None = Non
     """How a program ended, in one sentence."""
     name = clean(argv[0].rpartition("/")[2]) if argv else "the program"
     if result.stopped == "cancelled":
-        return f"{name} was cancelled after {span(result.elapsed)}"
+        return f"{name} was cancelled after {format_duration(result.elapsed)}"
     if result.stopped == "idle":
-        quiet = f"{span(timeout.idle)} without output" if timeout else "too long without output"
-        return f"{name} was stopped after {quiet} (it ran {span(result.elapsed)})"
+        quiet = f"{format_duration(timeout.idle)} without output" if timeout else "too long without output"
+        return f"{name} was stopped after {quiet} (ran {format_duration(result.elapsed)})"
     if result.stopped == "max":
-        return f"{name} was stopped after {span(timeout.max if timeout else result.elapsed)}, its time limit"
+        return f"{name} was stopped after {format_duration(timeout.max if timeout else result.elapsed)}, its time limit"
     if result.code < 0:
         return f"{name} was killed by signal {_signal(-result.code)}"
     if result.code == 0:
-        return f"{name} ended well (exit 0)"
+        return f"{name} succeeded (exit 0)"
     return f"{name} {_CODES.get(result.code) or _exit(result.code)}"
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A length of time: 0.4s, 12s, 10m, 1h 5m."""
     if seconds < 10 and seconds != int(seconds):
         return f"{seconds:.1f}s"
@@ -52,7 +57,7 @@ def span(seconds: float) -> str:
 
 
 def clean(text: str) -> str:
-    """The text with everything that could fool a terminal or an eye written out as an escape (`\\x1b`, `\\u202e`)."""
+    """The text with everything that could fool a terminal or a reader escaped (`\\x1b`, `\\u202e`)."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return _unsafe().sub(lambda found: _escape(ord(found.group())), text.replace("\r\n", "\n"))
@@ -60,8 +65,6 @@ def clean(text: str) -> str:
 
 @cache
 def _unsafe() -> re.Pattern[str]:
-    import re
-
     return re.compile(_UNSAFE)
 
 
@@ -78,8 +81,6 @@ def _exit(code: int) -> str:
 
 
 def _signal(number: int) -> str:
-    import signal
-
     try:
         return f"{number} ({signal.Signals(number).name})"
     except ValueError:
@@ -110,10 +111,7 @@ def slug(goal: str) -> str:
     """The first words of a goal in ASCII letters and digits, 30 characters at most."""
     said = goal[:400]
     if not said.isascii():
-        import unicodedata
-
         said = unicodedata.normalize("NFKD", said.replace("ß", "ss"))  # é is e and an accent
-    import re
 
     words = re.findall("[a-z0-9]+", said.encode("ascii", "ignore").decode().lower())
     text = ""
@@ -122,3 +120,59 @@ def slug(goal: str) -> str:
             break
         text = f"{text}-{word}" if text else word
     return text or (words[0][:30] if words else "")
+
+
+def json_line(entry: Mapping[str, Any]) -> bytes:
+    """A line of a `.jsonl` file."""
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+_NAMES = re.compile(r"(?i)(key|token|secret|passw|credential|auth|cookie|dsn)")
+_SHAPES = (
+    (
+        "private key",
+        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:.|\n|\\n)*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"),
+    ),
+    ("api key", re.compile(r"\bsk-[A-Za-z0-9_-]{16,}")),
+    ("github token", re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})")),
+    ("gitlab token", re.compile(r"\bglpat-[A-Za-z0-9_-]{16,}")),
+    ("npm token", re.compile(r"\bnpm_[A-Za-z0-9]{20,}")),
+    ("slack token", re.compile(r"\bxox[abeprs]-[A-Za-z0-9-]{10,}")),
+    ("aws key", re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
+    ("google key", re.compile(r"\bAIza[A-Za-z0-9_-]{30,}")),
+    ("web token", re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}")),
+    ("bearer", re.compile(r"(?i)(?<=bearer )[A-Za-z0-9._~+/=-]{12,}")),
+    ("password", re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")),
+)
+_SHORTEST = 8
+_BEGIN, _END = "-----BEGIN ", "-----END "
+
+
+class Redactor:
+    """Replaces each secret by `[redacted: NAME]`."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        known = {value: name for name, value in environ.items() if _NAMES.search(name) and _secret(value)}
+        self._known = sorted(known.items(), key=lambda pair: -len(pair[0]))
+
+    def text(self, text: str) -> str:
+        for value, name in self._known:
+            text = text.replace(value, f"[redacted: {name}]")
+        for name, shape in _SHAPES:
+            text = shape.sub(f"[redacted: {name}]", text)
+        return text
+
+    def lines(self, lines: Iterable[str]) -> Iterator[str]:
+        """The same line by line, for logs of any size; private keys that span lines are found."""
+        inside = False
+        for line in lines:
+            if inside:
+                inside = _END not in line
+                continue
+            inside = _BEGIN in line and "PRIVATE KEY" in line and _END not in line
+            yield self.text(line.rstrip("\n")) + "\n" if inside else self.text(line)
+
+
+def _secret(value: str) -> bool:
+    """Long enough for a secret, and not the path of a socket or a file."""
+    return len(value) >= _SHORTEST and not value.startswith(("/", "~"))

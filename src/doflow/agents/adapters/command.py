@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from doflow.agents import contract
+from doflow.agents import registry
+from doflow.agents.adapters import json_stream
 from doflow.flow.model import Ask, Outcome, Status, Usage
 from doflow.util.errors import FlowError, Problem
-from doflow.util.process import environment, runner as process
-from doflow.util.process.command import Command, Result
-from doflow.util.records import replace
+from doflow.util.process import environment, runner
+from doflow.util.process.runner import Command, Result
 
 NAME = "command"
 
@@ -24,13 +26,13 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
         message = f"agents.{profile.name}: `use: command` needs an `argv`"
         hint = f"write {profile.name}: {{use: command, argv: [python3, tools/agent.py]}}"
         raise FlowError((Problem("doflow.yaml", 0, 0, message, hint),))
-    env = environment.for_agent(environ, (), profile.env, contract.variables(ask), root=ask.root)
+    env = environment.for_agent(environ, (), profile.env, registry.agent_variables(ask), root=ask.root)
     return Command((*profile.argv, *profile.args), ask.prompt.encode("utf-8", "surrogateescape"), env, ask.root)
 
 
 def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
     found = _outcome(ask, result, text)
-    told = process.tail(result.err)
+    told = runner.tail(result.err)
     if _USAGE not in told:
         return found
     usage, model = _used(told)
@@ -38,19 +40,19 @@ def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
 
 
 def _outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
-    reason = process.explain(result, ask.profile.argv)
+    reason = runner.explain(result, ask.profile.argv)
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, reason)
     if result.stopped:
-        hint = f"a longer limit: `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
+        hint = f"raise `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
         return Outcome(Status.TIMEOUT, reason, hint, transient=True)
     said = text()
     if result.code == 0:
         return Outcome(Status.DONE, text=said)
     if _limited(ask, result, said):
-        when = _resume(said) or _resume(process.tail(result.err))
-        reason = f"{ask.profile.name} is rate limited{contract.disbelieved(when)}"
-        return Outcome(Status.RATE_LIMITED, reason, resume_at=contract.resume_at(when), text=said)
+        when = _resume(said) or _resume(runner.tail(result.err))
+        reason = f"{ask.profile.name} is rate limited{registry.distant_time_note(when)}"
+        return Outcome(Status.RATE_LIMITED, reason, resume_at=registry.parse_resume_time(when), text=said)
     if result.code in _NOT_STARTED:
         hint = f"check `agents.{ask.profile.name}.argv` in doflow.yaml; the log is {_log(result)}"
         return Outcome(Status.FAILED, reason + _because(result, said), hint, said)
@@ -58,11 +60,11 @@ def _outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
 
 
 def _limited(ask: Ask, result: Result, said: str) -> bool:
-    """By its exit code, or (never after exit 0: a text may well speak of limits) by its words."""
+    """Whether it is rate limited, by exit code or by its output (never after exit 0)."""
     if result.code == ask.profile.rate_limit_exit:
         return True
     words = ask.profile.rate_limit_match.casefold()
-    return bool(words) and (words in said.casefold() or words in process.tail(result.err).casefold())
+    return bool(words) and (words in said.casefold() or words in runner.tail(result.err).casefold())
 
 
 def _resume(text: str) -> str:
@@ -72,10 +74,7 @@ def _resume(text: str) -> str:
 
 
 def _used(told: str) -> tuple[Usage | None, str]:
-    """What the program says it used: the last whole `USAGE: {"in": 1200, "out": 300, "cached": 0, "usd": 0.01}`."""
-    import json
-
-    from doflow.agents.adapters import json_stream as stream
+    """The reported usage: the last complete `USAGE: {"in": 1200, "out": 300, "cached": 0, "usd": 0.01}`."""
 
     for line in reversed([line.strip() for line in told.splitlines()]):
         if line.startswith(_USAGE):
@@ -84,18 +83,20 @@ def _used(told: str) -> tuple[Usage | None, str]:
             except (ValueError, RecursionError):
                 continue
             if isinstance(said, dict):
-                taken, given, cached = (stream.count(said.get(name)) for name in ("in", "out", "cached"))
-                return Usage(taken, given, cached, stream.price(said.get("usd"))), stream.words(said.get("model"))
+                taken, given, cached = (json_stream.count_value(said.get(name)) for name in ("in", "out", "cached"))
+                return Usage(taken, given, cached, json_stream.price_value(said.get("usd"))), json_stream.text_value(
+                    said.get("model")
+                )
     return None, ""
 
 
 def _log(result: Result) -> str:
-    """Where the program left its words."""
-    return result.err if process.tail(result.err, 1) else result.out
+    """The log file with the program's output."""
+    return result.err if runner.tail(result.err, 1) else result.out
 
 
 def _because(result: Result, said: str) -> str:
-    """The last line that the program left, which mostly says why."""
-    lines = [line for line in process.tail(result.err, 1000).strip().splitlines() if not line.startswith(_USAGE)]
-    lines = lines or process.clean(said[-1000:]).strip().splitlines()
+    """The last line of the program's output, which usually gives the reason."""
+    lines = [line for line in runner.tail(result.err, 1000).strip().splitlines() if not line.startswith(_USAGE)]
+    lines = lines or runner.clean(said[-1000:]).strip().splitlines()
     return f": {lines[-1].strip()[:300]}" if lines else ""

@@ -1,71 +1,69 @@
-"""Reading what a CLI wrote: one JSON record per line, from a log of any size, however torn.
+"""JSON stream: read one JSON record per line from a CLI's log of any size.
 
-A record counts when its line begins with it and it is whole. Nothing is looked for inside a line: a torn line may hold words
-that the model chose.
+A record counts only if it is complete and starts its line: a partial line may contain text chosen by the model.
 """
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from doflow.util.process.command import Result
+from doflow.util.process.runner import Result
 
 Record = dict[str, Any]
 Records = Iterable[Record]
 
 LONGEST = 8_000_000
 MOST = 4_000_000
-#: where the tools of the CLIs say what they are about
+#: input fields that describe a tool call
 _ABOUT = ("file_path", "filePath", "notebook_path", "path", "command", "url")
 
 
 def records(result: Result, text: Callable[[], str], kinds: Iterable[str]) -> Iterator[Record]:
-    """The whole records of the log, in order; lines that name none of the `kinds` are passed over unread."""
-    import json
-
+    """The complete records of the log, in order; lines without any of the `kinds` are skipped unparsed."""
     decoder, marks = json.JSONDecoder(), tuple(f'"{kind}"'.encode() for kind in kinds)
     for line in _lines(result.out, text):
         if line.startswith(b"{") and any(mark in line for mark in marks):
             yield from _decoded(decoder.raw_decode, line.decode("utf-8", "replace"))
 
 
-def record(value: Any, *path: str) -> Record:
-    """What stands at a path, if it is a record; else an empty one."""
+def nested_record(value: Any, *path: str) -> Record:
+    """The record at a path of keys; empty if there is none."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
 
 
-def rows(value: Any) -> list[Record]:
+def record_list(value: Any) -> list[Record]:
     """The records of a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def words(value: Any) -> str:
+def text_value(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def count(value: Any) -> int:
-    """A number that counts something; 0 when it is none."""
+def count_value(value: Any) -> int:
+    """A non-negative number as an int; 0 for anything else."""
     return int(value) if isinstance(value, (int, float)) and 0 <= value < 1e15 else 0
 
 
-def deed(tool: Any, given: Any) -> str:
-    """A tool and what it was to be done to, in a few words: `Write notes/a.md`, `bash rm -r build`."""
-    inputs = record(given)
-    about = next((said for name in _ABOUT if (said := words(inputs.get(name)))), "")
-    return f"{words(tool) or 'a tool'} {' '.join(about.split())[:120]}".strip()
+def describe_tool_use(tool: Any, given: Any) -> str:
+    """A tool call in short: `Write notes/a.md`, `bash rm -r build`."""
+    inputs = nested_record(given)
+    about = next((said for name in _ABOUT if (said := text_value(inputs.get(name)))), "")
+    return f"{text_value(tool) or 'a tool'} {' '.join(about.split())[:120]}".strip()
 
 
-def price(value: Any) -> float | None:
-    """A price in dollars; None when nobody said one, and 0 says none."""
+def price_value(value: Any) -> float | None:
+    """A price in dollars; None when it is missing or 0."""
     return float(value) if isinstance(value, (int, float)) and 0 < value < 1e9 else None
 
 
-class Said:
-    """What an agent says piece by piece, from some moment on; of more than any answer has, the end."""
+class TextBuffer:
+    """Text collected piece by piece; only the end of very long text is kept."""
 
     def __init__(self) -> None:
         self._parts: deque[str] = deque()
@@ -98,7 +96,7 @@ def _decoded(decode: Callable[[str, int], tuple[Any, int]], line: str) -> Iterat
 
 
 def _lines(path: str, text: Callable[[], str]) -> Iterator[bytes]:
-    """Line by line; one that is longer than any answer is left out whole."""
+    """The lines of a log; overlong lines are skipped."""
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below; only its opening may fail quietly
     except OSError:
@@ -114,7 +112,7 @@ def _lines(path: str, text: Callable[[], str]) -> Iterator[bytes]:
 
 
 def _told(text: Callable[[], str]) -> list[bytes]:
-    """Where there is no log there may still be its text."""
+    """The lines of `text`, if there is no log file."""
     try:
         return [line.strip() for line in text().encode("utf-8", "replace").split(b"\n")]
     except OSError:

@@ -1,21 +1,22 @@
 """The `opencode` agent: OpenCode, headless. One JSON record per line; a last `step_finish` with the reason `stop` counts.
 
-A refused tool ends its stream without one. It tries again by itself, five times, for as long as a server asks it to and in
-silence: only its own log, asked for on standard error, says why, and not for how long. Its prices come from its own
-configuration; no price there is no price here.
+A denied tool ends its stream without one. It retries five times by itself, silently and for as long as a server asks; only
+its log on standard error says why. Its prices come from its own configuration.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from doflow.agents.adapters import json_stream as stream, reset_times as resets, vendor_cli as endings
+from doflow.agents.adapters import json_stream, vendor_cli
 from doflow.agents.adapters.json_stream import Record
 from doflow.agents.adapters.vendor_cli import Answer, Program
 from doflow.flow.model import Ask, Outcome, Usage
-from doflow.util.process import runner as process
-from doflow.util.process.command import Command, Result
-from doflow.util.records import replace
+from doflow.util.process import runner
+from doflow.util.process.runner import Command, Result
 
 NAME = "opencode"
 
@@ -51,91 +52,91 @@ TOUCHING = ("edit", "bash", "webfetch")
 
 
 def call(ask: Ask, environ: Mapping[str, str]) -> Command:
-    import json
-
     words: tuple[str, ...] = ("run", "--format", "json", "--print-logs", "--log-level", "ERROR")
     words += ("--title", f"doflow {ask.run} {ask.step}")
     words += ("--model", ask.model) if ask.model else ()
     words += ("--session", ask.resume) if ask.resume else ()
-    granted = () if ask.read_only else TOUCHING if endings.shell(ask) else ("edit",)
+    granted = () if ask.read_only else TOUCHING if vendor_cli.may_run_programs(ask) else ("edit",)
     permission = {tool: "allow" if tool in granted else "deny" for tool in TOUCHING}
-    return endings.command(PROGRAM, ask, environ, words, more={"OPENCODE_PERMISSION": json.dumps(permission)})
+    return vendor_cli.build_command(PROGRAM, ask, environ, words, more={"OPENCODE_PERMISSION": json.dumps(permission)})
 
 
 def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
-    answer = _answer(stream.records(result, text, _KINDS))
+    answer = _answer(json_stream.records(result, text, _KINDS))
     if answer.error.startswith("UnknownError"):
         answer = replace(answer, error=_logged(result.err) or answer.error)
-    return endings.outcome(PROGRAM, ask, result, answer)
+    return vendor_cli.outcome(PROGRAM, ask, result, answer)
 
 
 def _logged(err: str) -> str:
-    """The last error in its log: what its records call unknown and send the reader to the log for."""
-    import re
-
-    found = re.findall(r' error="((?:[^"\\]|\\.)*)"', process.tail(err, 8000))
+    """The last error in its log, for records that only say `UnknownError`."""
+    found = re.findall(r' error="((?:[^"\\]|\\.)*)"', runner.tail(err, 8000))
     return found[-1] if found else ""
 
 
-def _answer(records: stream.Records) -> Answer:
-    answer, said = Answer(), stream.Said()
+def _answer(records: json_stream.Records) -> Answer:
+    answer, said = Answer(), json_stream.TextBuffer()
     for record in records:
-        kind, part = record.get("type"), stream.record(record, "part")
-        answer = replace(answer, session=stream.words(record.get("sessionID")) or answer.session)
+        kind, part = record.get("type"), json_stream.nested_record(record, "part")
+        answer = replace(answer, session=json_stream.text_value(record.get("sessionID")) or answer.session)
         if kind == "step_start":
             said.clear()
             answer = replace(answer, success=False, note="")
         elif kind == "text":
-            said.add(stream.words(part.get("text")))
+            said.add(json_stream.text_value(part.get("text")))
         elif kind == "tool_use" and (tool := _refused(part)):
             answer = replace(answer, refused=(*answer.refused, tool))
         elif kind == "step_finish":
             answer = _finished(answer, part)
         elif kind == "error":
-            answer = _failed(answer, stream.record(record, "error"))
+            answer = _failed(answer, json_stream.nested_record(record, "error"))
     return replace(answer, text=said.text)
 
 
 def _refused(part: Record) -> str:
-    """The tool that somebody or some rule said no to."""
-    state = stream.record(part, "state")
-    said = stream.words(state.get("error"))
+    """The denied tool call, else ''."""
+    state = json_stream.nested_record(part, "state")
+    said = json_stream.text_value(state.get("error"))
     no = state.get("status") == "error" and ("rejected permission" in said or "prevents you from using" in said)
-    return stream.deed(part.get("tool"), state.get("input")) if no else ""
+    return json_stream.describe_tool_use(part.get("tool"), state.get("input")) if no else ""
 
 
 def _finished(answer: Answer, part: Record) -> Answer:
-    reason = stream.words(part.get("reason"))
+    reason = json_stream.text_value(part.get("reason"))
     well = reason == "stop"
     error = "" if well else answer.error
     return replace(answer, success=well, error=error, note=f"it ended with {reason}", usage=_usage(answer, part))
 
 
 def _failed(answer: Answer, error: Record) -> Answer:
-    data = stream.record(error, "data")
-    name = stream.words(error.get("name")) or "error"
-    said = stream.words(data.get("message"))
-    status = stream.count(data.get("statusCode")) or (401 if name == "ProviderAuthError" else 0)
-    until = _until(stream.record(data, "responseHeaders")) if status == 429 else ""
+    data = json_stream.nested_record(error, "data")
+    name = json_stream.text_value(error.get("name")) or "error"
+    said = json_stream.text_value(data.get("message"))
+    status = json_stream.count_value(data.get("statusCode")) or (401 if name == "ProviderAuthError" else 0)
+    until = _until(json_stream.nested_record(data, "responseHeaders")) if status == 429 else ""
     return replace(answer, success=False, error=f"{name}: {said}", status=status, resets=until)
 
 
 def _until(headers: Record) -> str:
-    """What the server asked for: milliseconds, seconds or a date."""
+    """The reset time from the response headers: milliseconds, seconds or a date."""
     said = ""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        said = stream.words(headers.get(name))
+        said = json_stream.text_value(headers.get(name))
         if said.isascii() and said.replace(".", "", 1).isdigit():
-            return resets.after(float(said) * unit)
-    return resets.dated(said)
+            return vendor_cli.time_from_now(float(said) * unit)
+    return vendor_cli.parse_http_date(said)
 
 
 def _usage(answer: Answer, part: Record) -> Usage:
-    """What was used so far and in this step; all that is not input is output."""
-    so_far, used = answer.usage or Usage(), stream.record(part, "tokens")
-    cached = stream.count(stream.record(used, "cache").get("read"))
-    taken = stream.count(used.get("input")) + cached + stream.count(stream.record(used, "cache").get("write"))
-    given = max(stream.count(used.get("output")), stream.count(used.get("total")) - taken)
-    cost = stream.price(part.get("cost"))
+    """The usage so far plus this step; everything that is not input is output."""
+    so_far, used = answer.usage or Usage(), json_stream.nested_record(part, "tokens")
+    cached = json_stream.count_value(json_stream.nested_record(used, "cache").get("read"))
+    taken = (
+        json_stream.count_value(used.get("input"))
+        + cached
+        + json_stream.count_value(json_stream.nested_record(used, "cache").get("write"))
+    )
+    given = max(json_stream.count_value(used.get("output")), json_stream.count_value(used.get("total")) - taken)
+    cost = json_stream.price_value(part.get("cost"))
     usd = so_far.usd if cost is None else (so_far.usd or 0.0) + cost
     return Usage(so_far.tokens_in + taken, so_far.tokens_out + given, so_far.tokens_cached + cached, usd)

@@ -1,4 +1,4 @@
-"""The program of the `rehearsal` agent: plays an agent that meets every contract, from the DOFLOW_* variables alone.
+"""The program of the `rehearsal` agent: writes files that pass every check, from the DOFLOW_* variables alone.
 
 Run as `python -I -S rehearsal_program.py`; it imports nothing of doflow.
 What it writes depends on the step, the goal and how often
@@ -7,6 +7,7 @@ it was asked, so two rehearsals of one flow give the same bytes.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
@@ -42,7 +43,7 @@ def phase_file(env: dict[str, str]) -> list[str]:
 
 
 def composed(path: str, check: dict[str, Any], env: dict[str, str]) -> str:
-    """The next text of an artifact: its first one, or what stands there with a line more."""
+    """The next text of an artifact: a first version, or the existing text with one more line."""
     kind = os.path.splitext(path)[1].lower()
     old = read(path)
     if kind in (".json", ".yaml", ".yml"):
@@ -69,7 +70,7 @@ def first(path: str, check: dict[str, Any], env: dict[str, str]) -> str:
 
 
 def section(title: str) -> str:
-    return f"\n## {title}\n\nRehearsed: what belongs under “{title}” would stand here.\n"
+    return f"\n## {title}\n\nRehearsed: what belongs under “{title}” would go here.\n"
 
 
 def tasks() -> str:
@@ -83,7 +84,7 @@ def tasks() -> str:
 
 
 def data(kind: str, old: str, check: dict[str, Any], env: dict[str, str]) -> str:
-    """A data file; JSON is YAML too. One that stands there stays (a YAML file with a comment more)."""
+    """A data file (JSON is YAML too). An existing file is kept; a YAML file gets one more comment."""
     if old.strip():
         return old if kind == ".json" else f"{old.rstrip()}\n# {REVISED}, time {old.count(REVISED) + 1}.\n"
     if check.get("backlog"):
@@ -169,14 +170,10 @@ def write(path: str, text: str) -> None:
 
 
 def loads(text: str) -> Any:
-    import json
-
     return json.loads(text)
 
 
 def dumps(value: Any) -> str:
-    import json
-
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 

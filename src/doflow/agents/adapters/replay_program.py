@@ -1,7 +1,7 @@
-"""The program of the `replay` agent: plays a recorded call whose prompt is the same, else names the nearest difference.
+"""The program of the `replay` agent: replays a recorded call with the same prompt, else reports the closest difference.
 
-Run as `python -I -S replay_program.py`; it imports nothing of doflow. The run's name, folder and root may be others than they
-were: in prompts, paths and texts they are exchanged.
+Run as `python -I -S replay_program.py`; it imports nothing of doflow. The run's name, folder and root may differ from the
+recorded ones: they are replaced in prompts, paths and texts.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def recorded(folder: str) -> list[Call]:
 
 
 def places(run: str, run_dir: str, root: str) -> Places:
-    """What is another in another run: longest first. A name that could be any word stays as it is."""
+    """Values that differ between runs, longest first. A run name that could be an ordinary word is not replaced."""
     named = ((run, "{run}"),) if len(run) > 4 and run[:3].isdigit() else ()
     return ((root, "{root}"), (run_dir, "{run_dir}"), *named)
 
@@ -82,10 +82,10 @@ def text(call: Call, name: str) -> str:
 
 
 def play(call: Call, here: Places, root: str) -> int:
-    """Leave the files as the recorded call left them, say what it said, end as it ended."""
+    """Write the files of the recorded call, print its answer, and end with its status."""
     for change in json.loads(text(call, "changes.json") or "[]"):
         if change["kind"] == "too large":
-            reason = f"{call['folder']} cannot be played: {change['path']} was too large to be kept"
+            reason = f"{call['folder']} cannot be replayed: {change['path']} was too large to record"
             sys.stderr.write(f"{MARK}{json.dumps({'status': 'failed', 'reason': reason})}\n")
             return 1
         put(change, call, here, root)
@@ -115,24 +115,24 @@ def put(change: Call, call: Call, here: Places, root: str) -> None:
 
 
 def nearest(env: dict[str, str], known: list[Call], mine: list[Call], wanted: str) -> str:
-    """Why no recording fits, in words: of those of this call the one that goes the same way longest."""
+    """Why no recording matches; names the first difference from the closest one."""
     what = " ".join(word for _, said in SAME if (word := env.get(said, "")) and word != "step")
     if not known:
-        return f"nothing is recorded in {', '.join(env['DOFLOW_SESSIONS'].split(chr(10)))}: record a run with --record"
+        return f"no recordings in {', '.join(env['DOFLOW_SESSIONS'].split(chr(10)))}: record a run with --record"
     if not mine:
         names = ", ".join(dict.fromkeys(named(call) for call in known))
-        return f"no call of {what} is recorded (there are: {names})"
+        return f"no recording of {what} (recorded: {names})"
     lines = wanted.splitlines()
     best, at, old = max(((call, *parted(call, lines)) for call in mine), key=lambda found: found[1])
     now = lines[at] if at < len(lines) else "(its end)"
     return (
-        f"no recording of {what} fits: its prompt differs from {best['folder']} at line {at + 1}: "
+        f"no recording of {what} matches: its prompt differs from {best['folder']} at line {at + 1}: "
         f"recorded {shown(old)}, now {shown(now)}"
     )
 
 
 def parted(call: Call, lines: list[str]) -> tuple[int, str]:
-    """The first line at which a recorded prompt goes another way, and how it goes on there."""
+    """The first line at which a recorded prompt differs, and its text there."""
     old = general(text(call, "prompt.md"), there(call)).splitlines()
     at = next(
         (place for place, pair in enumerate(zip(old, lines, strict=False)) if pair[0] != pair[1]),

@@ -1,17 +1,20 @@
-"""What the CLIs of the vendors share: how a call is put together, and what their own records say about its end."""
+"""Shared code of the vendor CLIs: command lines, outcomes from their records, and reset times of rate limits."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from email.utils import parsedate_to_datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from doflow.agents import contract
-from doflow.agents.adapters import reset_times as resets
+from doflow.agents import registry
 from doflow.flow.model import Ask, Outcome, Profile, Status, Usage
 from doflow.util.errors import UsageError
-from doflow.util.process import environment, runner as process
-from doflow.util.process.command import Command, Result
-from doflow.util.records import dataclass, replace
+from doflow.util.process import environment, runner
+from doflow.util.process.runner import Command, Result
 
 _LIMITS = (
     *("usage limit", "rate limit", "rate_limit", "hit your limit", "quota", "too many requests"),
@@ -32,11 +35,11 @@ _MISUSE = ("unknown option", "unknown argument", "unexpected argument", "unrecog
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A vendor's CLI: its name, how it is installed and logged in, what it may know, which flags are doflow's.
+    """A vendor's CLI: name, installation, login, environment variables, and the flags that doflow sets.
 
-    `tried` is the version that the tests run; `asks` are calls for its help and the flags that must stand there; `signs` are
-    variables and files that speak for a login, `status` the words that ask it; `counts` is what it reports of a whole session
-    instead of one call: `usd` or `tokens`.
+    `tried` is the tested version; `asks` are help commands with the flags they must list; `signs` are variables and files
+    that indicate a login, `status` is the login status command; `counts` is what it reports per session instead of per
+    call: `usd` or `tokens`.
     """
 
     name: str
@@ -59,10 +62,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the records of a call say. `success` is the CLI's own record of it; `status` the HTTP status of an error.
+    """The parsed records of a call. `success`: reported by the CLI; `status`: the HTTP status of an error.
 
-    `refused`: tools that the CLI or its rules said no to, which no success outweighs; `denied`: what was only a warning, such
-    as the words of our hooks.
+    `refused`: denied tool calls, which fail the step even after a success; `denied`: warnings only, such as messages of
+    doflow's hooks.
     """
 
     success: bool = False
@@ -78,12 +81,12 @@ class Answer:
     denied: tuple[str, ...] = ()
 
 
-def shell(ask: Ask) -> bool:
-    """Whether the agent may run programs: where code is written, and where a failed check is to be mended."""
+def may_run_programs(ask: Ask) -> bool:
+    """Whether the agent may run programs: in phases and repairs."""
     return not ask.read_only and (bool(ask.phase) or ask.role == "repair")
 
 
-def command(
+def build_command(
     program: Program,
     ask: Ask,
     environ: Mapping[str, str],
@@ -91,9 +94,9 @@ def command(
     last: tuple[str, ...] = (),
     more: Mapping[str, str] | None = None,
 ) -> Command:
-    """The call: doflow's `words`, then the profile's `args`, then the `last` ones. `more` are settings of this call."""
+    """The command line: doflow's `words`, the profile's `args`, then `last`. `more` are variables of this call."""
     refuse_managed(program, ask.profile)
-    extra = dict(program.settings) | dict(more or {}) | contract.variables(ask)
+    extra = dict(program.settings) | dict(more or {}) | registry.agent_variables(ask)
     env = environment.for_agent(environ, program.names, ask.profile.env, extra, root=ask.root)
     argv = (ask.profile.executable or program.name, *words, *ask.profile.args, *last)
     return Command(argv, ask.prompt.encode("utf-8", "surrogateescape"), env, ask.root)
@@ -111,7 +114,7 @@ def outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outco
 
 
 def _gone(ask: Ask, result: Result, answer: Answer) -> bool:
-    """It was to go on in a session and ended before it did anything, and not because of the model's server."""
+    """Whether the session to resume no longer exists: the call ended without usage or a server error."""
     if not ask.resume or result.code in (126, 127) or answer.status:
         return False
     used = answer.usage is not None and answer.usage.tokens_in + answer.usage.tokens_out > 0
@@ -119,7 +122,7 @@ def _gone(ask: Ask, result: Result, answer: Answer) -> bool:
 
 
 def _since(counts: str, before: Usage | None, now: Usage | None) -> Usage | None:
-    """What this call used of what its session used; a count that fell was of this call alone."""
+    """The usage of this call from the session's totals; a total that fell is the usage of this call alone."""
     if before is None or now is None:
         return now
     if counts == "usd":
@@ -132,18 +135,18 @@ def _since(counts: str, before: Usage | None, now: Usage | None) -> Usage | None
 
 
 def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
-    reason = process.explain(result, (ask.profile.executable or program.name,))
+    reason = runner.explain(result, (ask.profile.executable or program.name,))
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, reason)
     if result.stopped and (complaint := _waiting(result, answer)):
-        when = resets.said(complaint)
-        said = f"{program.name} waited for a limit to end and was stopped{contract.disbelieved(when)}"
+        when = parse_reset_time(complaint)
+        said = f"{program.name} was stopped while waiting for a rate limit to end{registry.distant_time_note(when)}"
         reason = f"{ask.profile.name} is rate limited ({said})"
-        return Outcome(Status.RATE_LIMITED, reason, resume_at=contract.resume_at(when))
+        return Outcome(Status.RATE_LIMITED, reason, resume_at=registry.parse_resume_time(when))
     if result.stopped:
-        hint = f"a longer limit: `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
-        said = last(result.err)
-        reason += f"; its last complaint: {said}" if _any(_PASSING, said.casefold()) else ""
+        hint = f"raise `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
+        said = last_error_line(result.err)
+        reason += f"; last error: {said}" if _any(_PASSING, said.casefold()) else ""
         return Outcome(Status.TIMEOUT, reason, hint, transient=True)
     if answer.error:
         return _error(program, ask, result, answer)
@@ -155,26 +158,26 @@ def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outc
 
 
 def _waiting(result: Result, answer: Answer) -> str:
-    """The last of its complaints, if they are about a limit: it tried again and again by itself; '' = they are not."""
-    said = f"{process.tail(result.err, 1500)}\n{answer.note}"
-    return said if limited(said) else ""
+    """The last errors of a stopped program if they report a rate limit, else ''."""
+    said = f"{runner.tail(result.err, 1500)}\n{answer.note}"
+    return said if mentions_limit(said) else ""
 
 
-def limited(said: str) -> bool:
-    """Whether complaints are about a limit."""
+def mentions_limit(said: str) -> bool:
+    """Whether error text mentions a rate limit."""
     low = said.casefold()
     return "status 429" in low or "status: 429" in low or _any(_LIMITS, low)
 
 
 def _error(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
-    """An error that the CLI itself recorded: by its status, else by its words."""
+    """The outcome of an error that the CLI recorded, by its HTTP status or its text."""
     if ask.budget is not None and "max_budget" in answer.error:
         return Outcome(Status.PAUSED, f"{program.name} stopped at its budget: {_short(answer.error)}", text=answer.text)
     said, low = f"{program.name}: {_short(answer.error)}", answer.error.casefold()
     if answer.status == 429 or (not answer.status and (answer.resets or _any(_LIMITS, low))):
-        when = answer.resets or resets.said(answer.error)
-        reason = f"{ask.profile.name} is rate limited{contract.disbelieved(when)} ({said})"
-        return Outcome(Status.RATE_LIMITED, reason, resume_at=contract.resume_at(when), text=answer.text)
+        when = answer.resets or parse_reset_time(answer.error)
+        reason = f"{ask.profile.name} is rate limited{registry.distant_time_note(when)} ({said})"
+        return Outcome(Status.RATE_LIMITED, reason, resume_at=registry.parse_resume_time(when), text=answer.text)
     if answer.status in (401, 403) or (not answer.status and _any(_LOGIN, low)):
         hint = f"log in ({program.login}), or name the variable with the key in `agents.{ask.profile.name}.env`"
         return Outcome(Status.AUTH, said, hint, answer.text)
@@ -183,42 +186,48 @@ def _error(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcom
 
 
 def _refused(program: Program, ask: Ask, answer: Answer) -> Outcome:
-    what = ", ".join(dict.fromkeys(process.clean(name)[:200] for name in answer.refused))
-    allowed = "read" if ask.read_only else "read, write and run programs" if shell(ask) else "read and write"
+    what = ", ".join(dict.fromkeys(runner.clean(name)[:200] for name in answer.refused))
+    allowed = "read" if ask.read_only else "read, write and run programs" if may_run_programs(ask) else "read and write"
     hint = (
-        f"in step {ask.step} {program.name} may {allowed} inside the project: tell it so in the prompt, "
-        f"or give it more with `agents.{ask.profile.name}.args`"
+        f"in step {ask.step} {program.name} may {allowed} inside the project: say so in the prompt, "
+        f"or allow more with `agents.{ask.profile.name}.args`"
     )
     return Outcome(Status.REFUSED, f"{program.name} was refused: {what}", hint, answer.text)
 
 
 def _unproven(program: Program, ask: Ask, result: Result, answer: Answer, reason: str) -> Outcome:
-    """It ended without an error of its own, and without a success that counts."""
-    said = last(result.err)
+    """The outcome of a call that reported neither an error nor a success."""
+    said = last_error_line(result.err)
     if result.code in (126, 127):
-        hint = f"install it ({program.install}), or say where it is: `agents.{ask.profile.name}.executable`"
+        hint = f"install it ({program.install}), or set its path: `agents.{ask.profile.name}.executable`"
         return Outcome(Status.FAILED, reason, hint, answer.text)
     if result.code == 0:
-        reason = f"{program.name} ended without its record of success"
+        reason = f"{program.name} ended without reporting success"
     reason += f" ({_short(answer.note)})" if answer.note else ""
     reason += f": {said}" if said else ""
-    misuse = _any(_MISUSE, process.tail(result.err, 4000).casefold())
+    misuse = _any(_MISUSE, runner.tail(result.err, 4000).casefold())
     hint = f"the logs are {result.out} and {result.err}"
     return Outcome(Status.FAILED, reason, hint, answer.text, transient=not misuse)
 
 
-def last(err: str) -> str:
-    """The last line of a program's complaints."""
-    return process.tail(err, 1000).strip().rpartition("\n")[2].strip()[:300]
+def last_error_line(err: str) -> str:
+    """The last line of a program's error log."""
+    return runner.tail(err, 1000).strip().rpartition("\n")[2].strip()[:300]
+
+
+def limit_complaint(err: str) -> str:
+    """The last line of an error log if it reports a rate limit, else ''."""
+    line = last_error_line(err)
+    return line if mentions_limit(line) else ""
 
 
 def refuse_managed(program: Program, profile: Profile) -> None:
-    """Flags that doflow sets for each step are refused in a profile, in words."""
+    """Raise if a profile sets flags that doflow sets itself."""
     for word in profile.args:
         flag = next((flag for flag in program.managed if _is(word, flag)), "")
         if flag:
             raise UsageError(
-                f"agents.{profile.name}.args: {word!r}: doflow itself sets {flag} of {program.name}, for each step anew",
+                f"agents.{profile.name}.args: {word!r}: doflow sets {flag} of {program.name} itself, for each step",
                 _instead(profile.name, flag),
             )
 
@@ -234,8 +243,8 @@ def _is(word: str, flag: str) -> bool:
 
 def _instead(profile: str, flag: str) -> str:
     if flag in ("-m", "--model"):
-        return f"take it out of `args` and write `model:` below `agents.{profile}` in doflow.yaml, or in the step"
-    return f"take it out of `agents.{profile}.args` in doflow.yaml (or call the program yourself, with `use: command`)"
+        return f"remove it from `args` and set `model:` under `agents.{profile}` in doflow.yaml, or in the step"
+    return f"remove it from `agents.{profile}.args` in doflow.yaml (or call the program yourself, with `use: command`)"
 
 
 def _any(words: tuple[str, ...], text: str) -> bool:
@@ -243,4 +252,100 @@ def _any(words: tuple[str, ...], text: str) -> bool:
 
 
 def _short(text: Any) -> str:
-    return process.clean(" ".join(str(text).split()))[:400]
+    return runner.clean(" ".join(str(text).split()))[:400]
+
+
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_SPAN = r"\d+(?:\.\d+)?\s*(?:ms|d(?:ays?)?|h(?:ours?|rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)\b"
+_BEFORE = r"(?:again|retry|retrying(?:[\w ]+\(\d+/\d+)?|resets?|wait)"
+_IN = rf"{_BEFORE}\s+(?:in|after)?\s*((?:{_SPAN}[\s,]*(?:and\s+)?|\d+(?:\.\d+)?[dhms](?=\d))+)"
+_AT = r"(?:again|resets?|until)\s+(?:at\s+|on\s+)?(.{3,60})"
+_ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"
+_DAY = r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?\s+(\d{1,2})(?:st|nd|rd|th)?\b(?:,?\s+(\d{4}))?"
+_CLOCK = r"\b(\d{1,2})(?::(\d\d))?\s*([ap])\.?m\b"
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+def parse_reset_time(text: str, now: datetime | None = None) -> str:
+    """The reset time in an error text, for `registry.parse_resume_time`; '' if there is none."""
+    now = now or datetime.now(UTC)
+    if found := re.search(r"\|(\d{10})\b", text):
+        return time_from_epoch(int(found.group(1)))
+    if found := re.search(_IN, text, re.IGNORECASE):
+        return time_from_now(_seconds(found.group(1)), now)
+    for found in re.finditer(_AT, text, re.IGNORECASE):
+        if moment := _moment(found.group(1), now):
+            return moment.isoformat()
+    return ""
+
+
+def time_from_epoch(epoch: float) -> str:
+    """A moment in seconds since 1970."""
+    try:
+        return datetime.fromtimestamp(epoch, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def time_from_now(seconds: float, now: datetime | None = None) -> str:
+    """A moment some seconds from now."""
+    return ((now or datetime.now(UTC)) + timedelta(seconds=min(seconds, 1e8))).isoformat()
+
+
+def parse_http_date(words: str) -> str:
+    """A date as headers write it: `Fri, 31 Dec 2027 23:59:59 GMT`; '' for anything else."""
+    try:
+        return parsedate_to_datetime(words).isoformat() if words else ""
+    except (ValueError, TypeError, OverflowError):
+        return ""
+
+
+def _seconds(words: str) -> float:
+    total = 0.0
+    for number, unit in re.findall(r"(\d+(?:\.\d+)?)\s*(ms|[dhms])", words.casefold()):
+        total += float(number) * _UNITS.get(unit, 0.001)
+    return total
+
+
+def _moment(words: str, now: datetime) -> datetime | None:
+    """A date and a time of day, either alone too; without a zone it is local time."""
+    if found := re.search(_ISO, words):
+        return _whole(found.group())
+    zone = _zone(words)
+    here = now.astimezone(zone)
+    day = re.search(_DAY, words, re.IGNORECASE)
+    clock = re.search(_CLOCK, words, re.IGNORECASE)
+    if not day and not clock:
+        return None
+    hour, minute = _time(clock.groups()) if clock else (0, 0)
+    try:
+        moment = here.replace(hour=hour, minute=minute, second=0, microsecond=0)
+        if day:
+            month, number, year = _MONTHS.index(day.group(1).casefold()) + 1, int(day.group(2)), day.group(3)
+            return moment.replace(int(year) if year else here.year, month, number)
+    except ValueError:
+        return None
+    return moment if moment > here else moment + timedelta(days=1)
+
+
+def _whole(words: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(words).astimezone()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _time(clock: tuple[str | None, ...]) -> tuple[int, int]:
+    return int(clock[0] or 0) % 12 + (12 if (clock[2] or "").casefold() == "p" else 0), int(clock[1] or 0)
+
+
+def _zone(words: str) -> tzinfo | None:
+    """The zone in parentheses; None is the local one."""
+    found = re.search(r"\(([A-Za-z_]+(?:/[A-Za-z_]+)*)\)", words)
+    if not found:
+        return None
+
+    try:
+        return ZoneInfo(found.group(1))
+    except (KeyError, ValueError, OSError):
+        return UTC if found.group(1) == "UTC" else None

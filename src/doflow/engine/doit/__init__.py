@@ -1,1 +1,1 @@
-"""The bridge to doit: command, tasks, actions, backend."""
+"""The bridge to doit: its commands, our flows as its tasks, what it knows about files."""

@@ -1,4 +1,4 @@
-"""What a doit task of ours does, and how it is judged up to date."""
+"""The actions of doflow's doit tasks, and how each decides whether it is up to date."""
 
 from __future__ import annotations
 
@@ -6,33 +6,31 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from doit import Globals
 from doit.exceptions import TaskFailed
 
+from doflow.engine.doit import dependencies
 from doflow.engine.doit.backend import FORGOTTEN
-from doflow.engine.lifecycle.session import CODES, Session, Work
+from doflow.engine.doit.dependencies import Judgement
+from doflow.engine.jobs import adoption, commit
+from doflow.engine.lifecycle.session import CODES, ActiveRun, Session
+from doflow.engine.steps import gate
 from doflow.flow.model import Outcome, Status, Step
 from doflow.flow.plan import Node
-from doflow.runs.context import STATE
-from doflow.util import atomic_files as files
-from doflow.util.errors import AGAIN, DoflowError, Undecided
-from doflow.util.process import runner as process
-from doflow.util.records import later
-
-if TYPE_CHECKING:
-    from doflow.engine.jobs import adoption as adopting, commit as settle
-    from doflow.runs.freshness import freshness as judge
-else:
-    adopting, settle = map(later, ("doflow.engine.jobs.adoption", "doflow.engine.jobs.commit"))
-    judge = later("doflow.runs.freshness.freshness")
+from doflow.runs import freshness, next_steps
+from doflow.util import atomic_files, errors, hints, state_folder
+from doflow.util.errors import DoflowError, Undecided
+from doflow.util.hints import SAME_COMMAND
+from doflow.util.process import runner
 
 Act = Callable[[], object]
-Judge = Callable[[Mapping[str, Any]], tuple[str, ...]]
+Judge = Callable[[Mapping[str, Any]], Judgement]
 
 
 class Stop(TaskFailed):  # type: ignore[misc]
-    """A task that did not end well: with our exit code, and words instead of a traceback."""
+    """A failed task: carries the exit code, and a message instead of a traceback."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.reason)
@@ -40,44 +38,44 @@ class Stop(TaskFailed):  # type: ignore[misc]
         self.code = CODES.get(outcome.status.value, 1)
 
 
-def of(session: Session, work: Work, node: Node, step: Step) -> tuple[Act, Judge]:
+def step_action(session: Session, work: ActiveRun, node: Node, step: Step) -> tuple[Act, Judge]:
     """Action and judgement of one node."""
-    world = work.world
+    context = work.context
     if node.role == "gate":
-        return lambda: _plain(session, work, lambda: _kind("gate").ask(step, world)), lambda _: _gate(step, work)
+        return lambda: _unguarded(session, work, lambda: gate.ask_approval(step, context)), lambda _: _gate(step, work)
     if node.role == "clarify":
-        return lambda: _plain(session, work, lambda: _kind("gate").clarify(step, world)), lambda _: _clarify(step, work)
+        return lambda: _unguarded(session, work, lambda: gate.ask_questions(step, context)), lambda _: _clarify(
+            step, work
+        )
     if node.role == "route":
         return lambda: _route(session, work, step), lambda values: _routed(step, work, values)
-    kind = _kind(step.kind)
     return (
-        lambda: _guarded(session, work, _company(step), lambda: kind.run(step, world, work.fence)),
+        lambda: _guarded(session, work, _parallel_group(step), lambda: _kind(step.kind).run(step, context, work.fence)),
         lambda _: _step(session, work, step),
     )
 
 
-def of_item(session: Session, work: Work, item: Step) -> tuple[Act, Judge]:
+def item_action(session: Session, work: ActiveRun, item: Step) -> tuple[Act, Judge]:
     """One item of a `foreach`: a step of its own, whose group is done when all of them are."""
-    kind = _kind(item.kind)
 
     def run() -> Outcome:
-        outcome: Outcome = kind.run(item, work.world, work.fence)
+        outcome: Outcome = _kind(item.kind).run(item, work.context, work.fence)
         if outcome.ok:
-            settle.complete_group(work.world, item.id.partition(":")[0])
+            commit.complete_group(work.context, item.id.partition(":")[0])
         return outcome
 
-    return lambda: _guarded(session, work, _company(item), run), lambda _: _step(session, work, item)
+    return lambda: _guarded(session, work, _parallel_group(item), run), lambda _: _step(session, work, item)
 
 
-def of_phase(session: Session, work: Work, step: Step, number: str) -> tuple[Act, Judge]:
+def phase_action(session: Session, work: ActiveRun, step: Step, number: str) -> tuple[Act, Judge]:
     return (
-        lambda: _guarded(session, work, "", lambda: _kind("implement").run(step, number, work.world, work.fence)),
+        lambda: _guarded(session, work, "", lambda: _kind("implement").run(step, number, work.context, work.fence)),
         lambda _: _phase(session, work, step, number),
     )
 
 
-def _company(step: Step) -> str:
-    """With whom a step may run side by side; '' = with nobody."""
+def _parallel_group(step: Step) -> str:
+    """The kind of steps that a step may run in parallel with; '' = none."""
     alone = step.repair > 0 or step.writes is not None or step.protect
     if step.writes or step.kind == "review" or (step.kind == "shell" and alone):
         return ""
@@ -85,7 +83,7 @@ def _company(step: Step) -> str:
 
 
 def _kind(name: str) -> Any:
-    """The module that does steps of this kind; the others are not even imported."""
+    """The module for steps of this kind, imported when first needed."""
     if name not in _kinds:
         _kinds[name] = import_module(f"doflow.engine.steps.{'bugfix_session' if name == 'session' else name}")
     return _kinds[name]
@@ -99,38 +97,44 @@ def refuse(session: Session, words: str) -> Stop:
     return Stop(Outcome(Status.FAILED, words))
 
 
-def broken(session: Session, work: Work, error: DoflowError) -> object:
-    """A task that could not even be made."""
+def broken(session: Session, work: ActiveRun, error: DoflowError) -> object:
+    """The action of a task that could not be created."""
 
     def run() -> Outcome:
         raise error
 
-    return _plain(session, work, run)
+    return _unguarded(session, work, run)
 
 
-_NOT_OURS = "this doit does not know doflow's `run`: doflow is not installed beside it, or dodo.py hides it"
+_NOT_OURS = (
+    "this doit does not use doflow's `run` command: doflow is not installed in its environment, or dodo.py hides it"
+)
 
 
-def _guarded(session: Session, work: Work, company: str, run: Callable[[], Outcome]) -> object:
+def _guarded(session: Session, work: ActiveRun, company: str, run: Callable[[], Outcome]) -> object:
     if not session.executing:
         return Stop(
-            Outcome(Status.FAILED, _NOT_OURS, "pip install doflow, beside doit; dodo.py ends as doflow init writes it")
+            Outcome(
+                Status.FAILED,
+                _NOT_OURS,
+                "pip install doflow in the environment of doit, and end dodo.py as doflow init writes it",
+            )
         )
     if session.limited is not None:
         return Stop(session.limited)
-    with work.turn.take(company):
-        outcome = _safely(session, work, run)
+    with work.slots.acquire(company):
+        outcome = _caught(session, work, run)
     if outcome.status is Status.RATE_LIMITED:
         session.limited = outcome
-    return _said(session, outcome)
+    return _reported(session, outcome)
 
 
-def _plain(session: Session, work: Work, run: Callable[[], Outcome]) -> object:
-    return _said(session, _safely(session, work, run))
+def _unguarded(session: Session, work: ActiveRun, run: Callable[[], Outcome]) -> object:
+    return _reported(session, _caught(session, work, run))
 
 
-def _safely(session: Session, work: Work, run: Callable[[], Outcome]) -> Outcome:
-    if process.stopping():
+def _caught(session: Session, work: ActiveRun, run: Callable[[], Outcome]) -> Outcome:
+    if runner.stopping():
         return Outcome(Status.CANCELLED, "interrupted")
     token = object()
     session.busy.add(token)
@@ -138,33 +142,32 @@ def _safely(session: Session, work: Work, run: Callable[[], Outcome]) -> Outcome
         session.begin(work)
         return run()
     except (DoflowError, OSError) as error:
-        return _broke(session, work, error)
+        return _error_outcome(session, work, error)
     finally:
         session.busy.discard(token)
 
 
-def _broke(session: Session, work: Work, error: DoflowError | OSError) -> Outcome:
-    """Told in words, and written down if there is a run yet and the disk still takes it."""
+def _error_outcome(session: Session, work: ActiveRun, error: DoflowError | OSError) -> Outcome:
+    """Turn an error into an outcome; log it if the run exists and the disk is writable."""
     if isinstance(error, OSError):
-        place = error.filename or work.world.root / STATE
-        error = files.broke("use", os.fsdecode(place), error)
-    hint = error.hint
-    if not work.begun and work.world.run.fresh and "doit " not in hint:
-        hint = f"{hint}   {AGAIN}" if hint else AGAIN
-    told = {"message": error.message, "hint": hint}
+        place = error.filename if isinstance(error.filename, str | bytes) else work.context.root / state_folder.NAME
+        error = atomic_files.io_error("use", os.fsdecode(place), error)
+    steps = error.next
+    if not work.begun and work.context.run.fresh and not hints.resumes(steps):
+        steps = (*steps, SAME_COMMAND)
+    told = next_steps.event_fields(error.advice, steps, work.context)
     event, status = ("paused", Status.PAUSED) if isinstance(error, Undecided) else ("error", Status.FAILED)
+    outcome = Outcome(status, error.message, error.advice, next=steps)
     if work.written:
         with suppress(DoflowError, OSError):
-            work.world.ledger.add(event, **told)
-            return Outcome(status, error.message, hint)
-    if session.json:  # no event will tell it
-        from doflow.util import json_error as early
-
-        session.warn(early.line(error.message, hint).rstrip())
-    return Outcome(status, error.message, hint)
+            work.context.events.add(event, message=error.message, **told)
+            return outcome
+    if session.json:  # it is not in the event log
+        session.warn(errors.error_json(error.message, told["hint"]).rstrip())
+    return outcome
 
 
-def _said(session: Session, outcome: Outcome) -> object:
+def _reported(session: Session, outcome: Outcome) -> object:
     if outcome.ok:
         return None
     stop = Stop(outcome)
@@ -172,79 +175,81 @@ def _said(session: Session, outcome: Outcome) -> object:
     return stop
 
 
-def _route(session: Session, work: Work, step: Step) -> object:
-    from doflow.engine.steps import gate
-
+def _route(session: Session, work: ActiveRun, step: Step) -> object:
     outcome, marker = Outcome(Status.FAILED), ""
 
     def run() -> Outcome:
         nonlocal outcome, marker
-        outcome, marker = gate.route(step, work.world)
+        outcome, marker = gate.route(step, work.context)
         return outcome
 
-    if not work.world.frozen:
-        stop = _plain(session, work, run)
+    if not work.context.frozen:
+        stop = _unguarded(session, work, run)
         if stop is not None:
             return stop
-    return {"order": list(work.world.order()), "router": step.id, "marker": marker}
+    return {"order": list(work.context.order.active()), "router": step.id, "marker": marker}
 
 
-def _step(session: Session, work: Work, step: Step) -> tuple[str, ...]:
-    world = work.world
-    if world.run.fresh:
-        return ("it has not been done yet",)
-    verdict = judge.of_step(step, world)
-    reasons = (*_forgotten(world.flow.name, step.id), *verdict.reasons)
-    if not reasons and session.executing and not world.frozen:
-        new = adopting.unknown(world, verdict.edited)
+def _step(session: Session, work: ActiveRun, step: Step) -> Judgement:
+    context = work.context
+    if context.run.fresh:
+        return Judgement(("not run yet",))
+    verdict = freshness.step_freshness(step, context)
+    reasons = (*_forgotten(context.flow.name, step.id), *verdict.reasons)
+    if not reasons and session.executing and not context.frozen:
+        new = adoption.unrecorded_edits(context, verdict.edited)
         if new:
             session.begin(work)
-            adopting.notice(world, step, new)
-    return _settled(session, work, step.id, reasons)
+            adoption.record_edits(context, step, new)
+    record = context.record.steps.get(step.id)
+    settled = _settled(session, work, step.id, reasons)
+    return dependencies.judge_step(context, settled, record.reads if record else {}, verdict.key)
 
 
-def _phase(session: Session, work: Work, step: Step, number: str) -> tuple[str, ...]:
-    for phase, key in judge.phase_keys(step, work.world):
+def _phase(session: Session, work: ActiveRun, step: Step, number: str) -> Judgement:
+    context = work.context
+    for phase, key in freshness.phase_keys(step, context):
         if phase.number == number:
-            reasons = judge.of_phase(step, phase, key, work.world).reasons
+            reasons = freshness.phase_freshness(step, phase, key, context).reasons
             name = f"{step.id}:{number}"
-            return _settled(session, work, name, (*_forgotten(work.world.flow.name, name), *reasons))
-    return ("it is not in the task list",)
+            record = context.record.steps.get(name)
+            settled = _settled(session, work, name, (*_forgotten(context.flow.name, name), *reasons))
+            was = record.parts.get("section", "") if record else None
+            return dependencies.judge_phase(context, settled, context.phases(step), was, key.parts["section"])
+    return Judgement(("not in the task list",))
 
 
-def _settled(session: Session, work: Work, name: str, reasons: tuple[str, ...]) -> tuple[str, ...]:
-    """A finished run on another branch stays finished: what would be stale is told, not done."""
-    if reasons and work.world.frozen:
+def _settled(session: Session, work: ActiveRun, name: str, reasons: tuple[str, ...]) -> tuple[str, ...]:
+    """A finished run on another branch stays finished: out-of-date steps are reported, not run."""
+    if reasons and work.context.frozen:
         if session.executing:
             why = "; ".join(reasons)
-            session.warn(f"{name} would be done again: {why} (the run is finished; --reopen lets it go on)")
+            session.warn(f"{name} would run again: {why} (the run is finished; use --reopen to continue it)")
         return ()
     return reasons
 
 
-def _gate(step: Step, work: Work) -> tuple[str, ...]:
-    if work.world.frozen or (not work.world.run.fresh and _kind("gate").approved(step, work.world)):
-        return ()
-    return ("it waits for you",)
+def _gate(step: Step, work: ActiveRun) -> Judgement:
+    if work.context.frozen or (not work.context.run.fresh and gate.is_approved(step, work.context)):
+        return Judgement()
+    return Judgement(("waiting for your approval",))
 
 
-def _clarify(step: Step, work: Work) -> tuple[str, ...]:
-    if work.world.frozen:
-        return ()
-    return ("it waits for answers",) if _kind("gate").open_questions(step, work.world) else ()
+def _clarify(step: Step, work: ActiveRun) -> Judgement:
+    if work.context.frozen or not gate.open_questions(step, work.context):
+        return Judgement()
+    return Judgement(("waiting for answers",))
 
 
-def _routed(step: Step, work: Work, values: Mapping[str, Any]) -> tuple[str, ...]:
-    record = work.world.book.steps.get(step.id)
+def _routed(step: Step, work: ActiveRun, values: Mapping[str, Any]) -> Judgement:
+    record = work.context.record.steps.get(step.id)
     if record is None or values.get("marker") != record.marker or not record.marker:
-        return ("the marker decides anew",)
-    return ()
+        return Judgement(("the marker has changed",))
+    return Judgement()
 
 
 def _forgotten(flow: str, name: str) -> tuple[str, ...]:
-    from doit import Globals
-
     manager = Globals.dep_manager
     asked = {f"{flow}:{name}", f"{flow}:{name.partition(':')[0]}"}
     told = manager is not None and any(manager.backend.get(task, FORGOTTEN) for task in asked)
-    return ("you told doit to forget it",) if told else ()
+    return ("forgotten with doit forget",) if told else ()

@@ -1,22 +1,31 @@
-"""doit's memory: a backend of our own, sqlite in WAL mode, durable after every task.
+"""doit's state database: a backend in SQLite (WAL mode), durable after every task.
 
-doit's stock backends reach the disk only when a run ends; a killed run forgets everything. This one commits a
-moment after every finished task (see `idle`; until then lock and ledger know what is done). Contract: get, set, in_,
+The inputs of a step are not stored here: doit gets them from doflow.lock (`judged`).
+
+doit's own backends are written when a run ends, so a killed run loses everything. This one commits shortly after every
+finished task (see `deferred`; until then the lock file and the event log know what is done). Contract: get, set, in_,
 remove, remove_all, dump, name.
 """
 
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from doflow.util import deferred as idle
+from doflow.engine.doit.dependencies import Judgement
+from doflow.util import deferred
 
-#: a task that a person told doit to forget, as opposed to one nobody knows about
+#: marks a task forgotten with `doit forget`, as opposed to an unknown one
 FORGOTTEN = "doflow:forgotten"
+#: what doit stores for a task besides the states of its files
+_KEPT = frozenset({"_values_:", "result:", "ignore:", FORGOTTEN})
+
+
+_UP_TO_DATE = Judgement()
 
 
 class Backend:
@@ -32,6 +41,7 @@ class Backend:
         self._guard = threading.RLock()
         self._rows: dict[str, dict[str, Any]] = {}
         self._dirty: set[str] = set()
+        self._judged: dict[str, Judgement] = {}
         self._base: Any = None
         self._read: dict[str, str] | None = None
 
@@ -41,9 +51,16 @@ class Backend:
             self._read = self._open() if os.path.exists(self.name) else {}
         return self._read
 
+    def judged(self, task_id: str, judgement: Judgement) -> None:
+        """Store the comparison of a step with its record; doit then uses it for the files of the task."""
+        self._judged[task_id] = _UP_TO_DATE if Backend.running or not judgement.reasons else judgement
+
     def get(self, task_id: str, dependency: str) -> Any:
         if Backend.asleep:
             return None
+        judgement = self._judged.get(task_id)
+        if judgement is not None and dependency not in _KEPT:
+            return {"deps:": judgement.former, "checker:": None}.get(dependency, judgement.state(dependency))
         with self._guard:
             row = self._row(task_id)
             return None if row is None else row.get(dependency)
@@ -53,10 +70,11 @@ class Backend:
             row = self._row(task_id)
             if row is None or FORGOTTEN in row:
                 row = self._rows[task_id] = {}
-            row[dependency] = value
+            if task_id not in self._judged or dependency in _KEPT:
+                row[dependency] = value
             self._dirty.add(task_id)
             if dependency == "deps:":  # the last field doit writes for a finished task
-                idle.later(self._soon)
+                deferred.later(self._soon)
 
     def in_(self, task_id: str) -> bool:
         with self._guard:
@@ -76,7 +94,7 @@ class Backend:
             self._unstamp()
 
     def drop(self, task_ids: Iterable[str]) -> None:
-        """Take rows away without a mark: lock and ledger alone decide then."""
+        """Remove rows without a mark: the lock file and the event log decide then."""
         with self._guard:
             for task_id in task_ids:
                 self._raw.pop(task_id, None)
@@ -97,9 +115,7 @@ class Backend:
                 self._base = None
 
     def _soon(self) -> None:
-        """What goes wrong here is tried again, and said, at the end."""
-        import sqlite3
-
+        """Commit; errors are retried, and reported, at the end."""
         with self._guard, suppress(sqlite3.Error):
             self._commit()
 
@@ -110,12 +126,10 @@ class Backend:
         return row
 
     def _open(self) -> dict[str, str]:
-        import sqlite3
-
         try:
             self._base = self._connect()
             return dict(self._base.execute("select task_id, task_data from doit"))
-        except sqlite3.DatabaseError:  # torn or garbage: kept aside; lock and ledger know what is done
+        except sqlite3.DatabaseError:  # corrupt: renamed; the lock file and the event log know what is done
             for suffix in ("", "-wal", "-shm"):
                 if os.path.exists(self.name + suffix):
                     os.replace(self.name + suffix, f"{self.name}{suffix}.bad")
@@ -123,12 +137,10 @@ class Backend:
             return {}
 
     def _connect(self) -> Any:
-        import sqlite3
-
         os.makedirs(os.path.dirname(self.name) or ".", exist_ok=True)
         base = sqlite3.connect(self.name, timeout=30, isolation_level=None, check_same_thread=False)
         base.execute("pragma journal_mode=wal")
-        base.execute("pragma synchronous=normal")  # what a power cut takes from here the ledger still knows
+        base.execute("pragma synchronous=normal")  # after a power cut the event log still knows
         base.execute(
             "create table if not exists doit (task_id text primary key, task_data text not null) without rowid"
         )
@@ -147,13 +159,13 @@ class Backend:
                 self._base.executemany("delete from doit where task_id=?", gone)
             if kept:
                 self._base.executemany("insert or replace into doit values (?,?)", kept)
-        for name in self._dirty:  # a text is smaller than what it says, and few are asked for again
+        for name in self._dirty:  # the encoded text is smaller, and few rows are read again
             del self._rows[name]
         self._raw.update(kept)
         self._dirty.clear()
 
     def _unstamp(self) -> None:
-        """A forgotten task ends the fast answer "nothing to do"."""
+        """A forgotten task invalidates the up-to-date stamps."""
         folder = os.path.join(os.path.dirname(self.name), "stamps")
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             os.unlink(os.path.join(folder, name))

@@ -5,33 +5,39 @@ The entry point replaces doit's own command everywhere, so it changes nothing wh
 
 from __future__ import annotations
 
-import gc
-import inspect
 import os
+import shlex
 import signal
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from doit import get_var
 from doit.cmd_run import Run
 from doit.cmdparse import CmdOption, CmdParseError, TaskParse
-from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
+from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask, UnmetDependency
 from doit.reporter import ConsoleReporter
 
 from doflow.config import project
-from doflow.engine.doit import namespace as creators
+from doflow.engine.doit import namespace
 from doflow.engine.doit.backend import Backend
+from doflow.engine.doit.namespace import Bridge
+from doflow.engine.lifecycle import resolve_run
 from doflow.engine.lifecycle.session import Session
-from doflow.util import bundle, stdio as outlet
+from doflow.guard import nested_runs
+from doflow.util import atomic_files, errors, state_folder, stdio
+from doflow.util.errors import DoflowError, Undecided
+from doflow.util.process import runner
 
 ERROR, INTERRUPTED = 1, 130
 _PARTS = (".gate", ".clarify", ".route")
-_MEMORY = "check the free space and its owner; it may also be deleted: the lock and the ledger know what is done"
+_MEMORY = "check the free space and its owner; deleting it is safe: doflow.lock and the event log know what is done"
 
 
 class Enough(Exception):
-    """--next: one step is done, that is what was asked."""
+    """--next: one step has run, so stop."""
 
 
 class FlowRun(Run):  # type: ignore[misc]
@@ -39,65 +45,59 @@ class FlowRun(Run):  # type: ignore[misc]
 
     name = "run"
 
+    loader: Any
+    _bridge: Bridge | None = None
+
     def parse_execute(self, in_args: list[str]) -> int:
         self._given = list(in_args)
         try:
             return int(super().parse_execute(in_args))
         except CmdParseError as error:
-            self.loader.setup({"dodoFile": "dodo.py", "cwdPath": None, "seek_file": False})
-            session = self._session()
-            if session is None:
+            options = {"dodoFile": "dodo.py", "cwdPath": None, "seek_file": False}
+            self.loader, self._bridge = namespace.load(self.loader, options)
+            if self._bridge is None:
                 raise
-            outlet.open_(patient=True)
+            stdio.open_(patient=True)
+            session = self._bridge.session
             session.selected = tuple(word for word in in_args if word in session.project.about)[:1]
             return _refused(session, _short(error, self._right(session) or "doit help run lists the options"))
 
     def _right(self, session: Session) -> str:
-        """The words of this command line as doit can read them, if they are only in the wrong order."""
-        from doflow.engine.doit.arguments import reword
-        from doflow.engine.lifecycle import resolve_run as meant
-        from doflow.util.errors import DoflowError
+        """The corrected command line, if only the order of the options is wrong."""
 
         try:
-            flow = [*session.selected, *meant.default(session), "FLOW"][0]
+            flow = [*session.selected, *resolve_run.default_arguments(session), "FLOW"][0]
         except DoflowError:
             flow = "FLOW"
         known = session.project.about
-        creator = self.loader.namespace.get(f"task_{flow if flow in known else next(iter(known), '')}")
-        theirs = [CmdOption(option) for option in creator._task_creator_params] if creator else []
+        theirs = self._options(flow if flow in known else next(iter(known), ""))
         return reword(self._given, self.cmdparser.options, theirs, flow)
+
+    def _options(self, flow: str) -> list[CmdOption]:
+        known = self._bridge.options if self._bridge is not None else {}
+        return [CmdOption(option) for option in known.get(flow, ())]
 
     def execute(self, params: Any, args: list[str]) -> int:
         if os.environ.get("PRP_PIPELINE_RUNNING"):
-            sys.dont_write_bytecode = True  # this may be a refusal, which leaves nothing behind
-        gc.disable()  # until the first step has begun (`session.begin`): what is made up to there stays
-        self.loader.setup(params)
-        session = self._session()
-        self.loader.setup = lambda _: None
-        if session is None:
-            gc.enable()
+            sys.dont_write_bytecode = True  # a refused nested run writes no files
+        self.loader, self._bridge = namespace.load(self.loader, params)
+        if self._bridge is None:
             return int(super().execute(params, args))
-        return self._ours(session, params, args)
-
-    def _session(self) -> Session | None:
-        found = creators.config(getattr(self.loader, "namespace", None) or {}).get("doflow")
-        return found if isinstance(found, Session) else None
+        return self._ours(self._bridge.session, params, args)
 
     def _ours(self, session: Session, params: Any, args: list[str]) -> int:
-        from doflow.guard import nested_runs as nested
-
-        outlet.open_(patient=True)
+        stdio.open_(patient=True)
         try:
-            nested.validate_nested_execution(nested.session_path(args, str(session.root)), session.environ)
-        except nested.NestedExecutionError as error:
+            nested_runs.validate_nested_execution(nested_runs.session_path(args, str(session.root)), session.environ)
+        except nested_runs.NestedExecutionError as error:
             return _refused(session, error.message)
-        taken = _variables()
+        taken = _variable()
         if taken:
-            hint = f"write it with its equals sign: doit FLOW --goal='{taken}'"
-            return _refused(session, f"doit takes {taken!r} for a variable of its own, not for a value\n  hint: {hint}")
+            hint = f"use an equals sign: doit FLOW --goal='{taken}'"
+            return _refused(session, f"doit parsed {taken!r} as a task variable\n  hint: {hint}")
         session.executing = Backend.running = True
-        nested.enter(os.environ)
-        config = creators.config(self.loader.namespace)
+        nested_runs.enter(os.environ)
+        config = self.loader.load_doit_config()
         params.update_defaults(config)
         session.quiet = params["reporter"] not in ("console", ConsoleReporter)
         session.always = bool(params["always"])
@@ -117,16 +117,14 @@ class FlowRun(Run):  # type: ignore[misc]
         except Exception as error:
             return _crashed(session, error)
         finally:
-            nested.leave(os.environ)
+            nested_runs.leave(os.environ)
             if session.holder is not None:
                 session.holder.release()
 
     def _meant(self, session: Session, words: list[str]) -> list[str]:
-        """The words that name what to run; plain `doit` goes on with a run."""
+        """The arguments that select what to run; `doit` without arguments continues a run."""
         if not words:
-            from doflow.engine.lifecycle import resolve_run as meant
-
-            words = meant.default(session)
+            words = resolve_run.default_arguments(session)
         if not words:  # doit has default tasks of its own
             session.warn(_nothing(session)) if self.bin_name != "doflow" else None
         session.asked = tuple(words)
@@ -141,43 +139,49 @@ class FlowRun(Run):  # type: ignore[misc]
         return _short(error, self._right(session) or f"doit help {flow} lists the options")
 
     def _taken(self, words: list[str]) -> list[str]:
-        """The words without options after FLOW:STEP: they are the flow's, which doit knows only after FLOW."""
+        """The arguments without the options after FLOW:STEP, which doit accepts only after FLOW."""
         kept: list[str] = []
         rest = list(words)
         while rest:
             word = rest.pop(0)
             kept.append(word)
             flow, colon, _ = word.partition(":")
-            creator = self.loader.namespace.get(f"task_{flow}") if colon else None
-            if creator is not None and rest and rest[0].startswith("-"):
-                options = [CmdOption(option) for option in creator._task_creator_params]
+            options = self._options(flow) if colon else []
+            if options and rest and rest[0].startswith("-"):
                 given, rest = TaskParse(options).parse(rest)
                 self.loader.task_opts = {**(self.loader.task_opts or {}), flow: given}
         return kept
 
-    def _execute(self, *args: Any, **given: Any) -> int:
-        session = self._session()
-        if session is None:
-            return int(super()._execute(*args, **given))
-        if getattr(given["outfile"], "name", "") == "<stdout>":  # as it was when doit was imported
-            given["outfile"] = sys.stdout
-        base = given["reporter"]
-        base = self.reporters[base] if isinstance(base, str) else base
-        given["reporter"] = _noting(base, session)
-        once = any(work.world.options.next for work in session.works.values())
-        alone = once or len(session.works) > 1  # two flows are two branches: one after the other
-        given["num_process"] = 0 if alone else given["num_process"]
-        given["par_type"] = "thread"
-        return self._run(session, args, given)
+    def _execute(
+        self, outfile: Any, verbosity: Any = None, always: bool = False, continue_: bool = False,
+        reporter: Any = "console", num_process: int = 0, par_type: str = "process", single: bool = False,
+        auto_delayed_regex: bool = False, force_verbosity: bool = False, failure_verbosity: int = 0, pdb: bool = False,
+    ) -> int:  # fmt: skip
+        """doit hands over the options that are named here: the same as its own command takes."""
+        given = {
+            "verbosity": verbosity, "always": always, "continue_": continue_, "single": single, "pdb": pdb,
+            "auto_delayed_regex": auto_delayed_regex, "force_verbosity": force_verbosity,
+            "failure_verbosity": failure_verbosity,
+        }  # fmt: skip
+        if self._bridge is None:
+            return int(
+                super()._execute(outfile, reporter=reporter, num_process=num_process, par_type=par_type, **given)
+            )
+        session = self._bridge.session
+        if getattr(outfile, "name", "") == "<stdout>":  # the stream that doit saw at import
+            outfile = sys.stdout
+        base = self.reporters[reporter] if isinstance(reporter, str) else reporter
+        once = any(work.context.options.next for work in session.works.values())
+        alone = once or len(session.works) > 1  # two flows use two branches: run them one after the other
+        given |= {"num_process": 0 if alone else num_process, "par_type": "thread"}
+        return self._run(session, outfile, {**given, "reporter": _noting(base, session)})
 
-    _execute.__signature__ = inspect.signature(Run._execute)  # type: ignore[attr-defined]
-
-    def _run(self, session: Session, args: Any, given: Any) -> int:
+    def _run(self, session: Session, outfile: Any, given: Any) -> int:
         stop = _stopper(session)
         old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         interrupted = enough = False
         try:
-            result = int(super()._execute(*args, **given))
+            result = int(super()._execute(outfile, **given))
         except Enough:
             result, enough = 0, True
         except KeyboardInterrupt:
@@ -189,17 +193,15 @@ class FlowRun(Run):  # type: ignore[misc]
         try:
             return _end(session, self.sel_tasks or (), result, interrupted, enough)
         finally:
-            if session.code != INTERRUPTED:  # else a second ^C would change how an orderly end looks
+            if session.code != INTERRUPTED:  # otherwise a second ^C would spoil an orderly end
                 for number, handler in old.items():
                     signal.signal(number, handler)
 
 
 def _end(session: Session, words: Any, result: int, interrupted: bool, enough: bool) -> int:
     if "doflow.util.process.runner" in sys.modules:
-        from doflow.util.process import runner as process
-
-        interrupted = interrupted or (process.stopping() and bool(result or session.code))
-        process.close()
+        interrupted = interrupted or (runner.stopping() and bool(result or session.code))
+        runner.close()
     if result and not session.code:
         session.note(ERROR)
     if interrupted or session.code == INTERRUPTED:
@@ -209,27 +211,24 @@ def _end(session: Session, words: Any, result: int, interrupted: bool, enough: b
         work.whole = flow in words and session.code == 0 and not enough
     session.finish(interrupted)
     works = session.works
-    again = next(iter(works.values())).world.again if len(works) == 1 else f"doit {' '.join(works)}"
-    session.works.clear()  # a long run holds much; what follows need not come on top of it
-    if (session.root / project.STATE).is_dir():
-        project.keep(session.project, session.environ)
-        bundle.keep()
+    again = next(iter(works.values())).context.resume_command if len(works) == 1 else f"doit {' '.join(works)}"
+    session.works.clear()  # free the memory of a long run
+    if (session.root / state_folder.NAME).is_dir():
+        project.write_cache(session.project, session.environ)
     if interrupted:
-        session.warn(f"interrupted; what is done stays done. Go on with: {again}")
+        session.warn(f"interrupted; finished steps are kept\ncontinue with:\n  {again}")
     return session.code
 
 
 def _stopper(session: Session) -> Callable[[int, FrameType | None], None]:
-    """What a signal does: a step under way is told to stop and puts back what it left; anything else is broken off.
+    """The signal handler: a running step stops and restores the working tree; anything else is interrupted.
 
-    A second signal waits for nobody.
+    A second signal does not wait.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
         if "doflow.util.process.runner" in sys.modules:
-            from doflow.util.process import runner as process
-
-            process.stop_all(0.0 if process.stopping() else 5.0)
+            runner.stop_all(0.0 if runner.stopping() else 5.0)
         if not session.busy:
             raise KeyboardInterrupt
 
@@ -237,25 +236,25 @@ def _stopper(session: Session) -> Callable[[int, FrameType | None], None]:
 
 
 def _noting(base: Any, session: Session) -> Any:
-    """Any reporter of doit's, which also hears what ours needs to know."""
+    """Extend one of doit's reporters to also inform the session and its view."""
 
     class Noting(base):  # type: ignore[misc]
         def add_success(self, task: Any) -> None:
             super().add_success(task)
             if (
                 task.actions
-                and any(work.world.options.next for work in session.works.values())
+                and any(work.context.options.next for work in session.works.values())
                 and not task.name.endswith(_PARTS)
             ):
                 raise Enough
 
         def add_failure(self, task: Any, fail: Any) -> None:
             outcome = getattr(fail, "outcome", None)
-            if outcome is None and not isinstance(fail, _unmet()):
+            if outcome is None and not isinstance(fail, UnmetDependency):
                 session.note(ERROR)
             if base is not ConsoleReporter:
                 super().add_failure(task, fail)
-            elif outcome is None and not isinstance(fail, _unmet()):
+            elif outcome is None and not isinstance(fail, UnmetDependency):
                 session.view.aside(task.name)
                 super().add_failure(task, fail)
             elif outcome is not None:
@@ -279,34 +278,27 @@ def _noting(base: Any, session: Session) -> Any:
             if base is ConsoleReporter:
                 self.failures: list[Any] = []
             for result in getattr(self, "t_results", {}).values():
+                # private, for want of a public way to ask: doit's JSON reporter breaks on a task that was broken off
                 if result._started_on is not None and result._finished_on is None:
-                    result.set_result("fail", "interrupted")  # else doit's JSON reporter breaks on it
+                    result.set_result("fail", "interrupted")
             super().complete_run()
 
     return Noting
 
 
-def _variables() -> str:
-    """A word that doit has swallowed: anything with an equals sign and no dash in front."""
-    from doit import doit_cmd
-
-    found = getattr(doit_cmd, "_CMDLINE_VARS", None) or {}
-    return next((f"{name}={value}" for name, value in found.items()), "")
-
-
-def _unmet() -> Any:
-    from doit.exceptions import UnmetDependency
-
-    return UnmetDependency
+def _variable() -> str:
+    """An argument that doit took as a task variable: any word with an equals sign and without a leading dash."""
+    words = (word.partition("=") for word in sys.argv[1:] if not word.startswith("-"))
+    return next((f"{name}={value}" for name, equals, value in words if equals and get_var(name) == value), "")
 
 
 def _nothing(session: Session) -> str:
     flows = ", ".join(session.project.about) or "none: doflow init"
-    return f'no run to go on with. Start one: doit FLOW --goal="…"   (flows: {flows})'
+    return f'no run to continue. Start one: doit FLOW --goal="…"   (flows: {flows})'
 
 
 def _short(error: Exception, hint: str) -> str:
-    """doit's complaint without its list of every option."""
+    """doit's error message without its list of all options."""
     words = str(error).split(" (parsing options", 1)[0].removeprefix("Error parsing ")
     return f"{words}\n  hint: {hint}"
 
@@ -320,31 +312,59 @@ def _hinted(error: Exception, name: str, session: Session) -> str:
             return (
                 session.project.broken.get(wanted)
                 or "\n".join(session.project.broken.values())
-                or f"there is no flow or step called {wanted} (flows: {known})\n  hint: doit list --all"
+                or f"no flow or step named {wanted} (flows: {known})\n  hint: doit list --all"
             )
     return str(error)
 
 
 def _refused(session: Session, words: str) -> int:
-    from doflow.util import json_error as early
-
-    sys.stderr.write(early.line(words) if session.json else f"ERROR: {words}\n")
+    sys.stderr.write(errors.error_json(words) if session.json else f"ERROR: {words}\n")
     return ERROR
 
 
 def _crashed(session: Session, error: Exception) -> int:
-    from doflow.util.errors import DoflowError, Undecided
-
     if isinstance(error, DoflowError):
         code = _refused(session, str(error))
         return 2 if isinstance(error, Undecided) else code
     if isinstance(error, OSError) and error.filename:
-        from doflow.util import atomic_files as files
-
-        return _refused(session, str(files.broke("use", os.fsdecode(error.filename), error)))
+        return _refused(session, str(atomic_files.io_error("use", os.fsdecode(error.filename), error)))
     if type(error).__module__ == "sqlite3":
-        return _refused(session, f"doit's memory .doflow/state.db cannot be used: {error}\n  hint: {_MEMORY}")
-    import traceback
+        return _refused(session, f"cannot use doit's database .doflow/state.db: {error}\n  hint: {_MEMORY}")
 
     sys.stderr.write(traceback.format_exc())
     return ERROR
+
+
+def reword(words: Sequence[str], own: Sequence[Any], theirs: Sequence[Any], flow: str) -> str:
+    """Reorder: doit's `own` options before the flow, the flow's (`theirs`) after it; '' if unknown or already right."""
+    left = list(words)
+    first: list[str] = []
+    named: list[str] = []
+    last: list[str] = []
+    while left:
+        word = left.pop(0)
+        if not word.startswith("-"):
+            named.append(word)
+            continue
+        place, option = next(
+            ((place, one) for place, many in ((last, theirs), (first, own)) for one in many if _is(one, word)),
+            (first, None),
+        )
+        if option is None:
+            return ""
+        place.append(word)
+        if _wants(option, word) and left:
+            place.append(left.pop(0))
+    right = [*first, *(named or [flow]), *last]
+    return f"doit {shlex.join(right)}" if right != list(words) and right[len(first)] else ""
+
+
+def _is(option: Any, word: str) -> bool:
+    if word.startswith("--"):
+        return bool(word[2:].partition("=")[0] in (option.long, option.inverse) and word[2:])
+    return bool(option.short) and word[1:].startswith(option.short)
+
+
+def _wants(option: Any, word: str) -> bool:
+    """Is its value the next word?"""
+    return option.type is not bool and (word == f"-{option.short}" or (word.startswith("--") and "=" not in word))

@@ -1,73 +1,138 @@
-"""What a dodo.py is given: task creators, in a file of their own, for doit looks for the line of each in its source, to
-order them; and the settings for doit that we need beside those of the person."""
+"""The namespace of a dodo.py: one task creator per flow, and doit settings merged with the user's."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from doflow.flow.parsing.reserved_names import COMMANDS as COMMANDS
+from doit import task_params
+from doit.cmd_base import DodoTaskLoader, ModuleTaskLoader
+from doit.task import Task
+
+from doflow.config import project
+from doflow.engine.doit import tasks
+from doflow.engine.doit.dependencies import checker
+from doflow.engine.lifecycle.session import Session
+from doflow.flow.parsing.syntax import COMMANDS
+from doflow.util import state_folder
+
+#: under this name the namespace of a dodo.py holds the `Bridge`
+BRIDGE = "DOFLOW"
+_CHECKER = "check_file_uptodate"
+_LOST = "ignored: doflow stores doit's state in .doflow/state.db and runs in threads; the other settings apply"
+_FLAGS = (
+    ("run", str, "", "run name or number"),
+    ("feature_dir", str, "", "the run's folder"),
+    ("new", bool, False, "start a new run"),
+    ("next", bool, False, "run only the next step that is not done"),
+    ("force", str, "", "run these steps again: a,b"),
+    ("completed", str, "", "mark these steps as done: a,b"),
+    ("reopen", bool, False, "continue a finished run, or continue on another branch"),
+    ("issue", str, "", "the issue this run belongs to"),
+    ("branch", str, "", "the branch of a new run"),
+    ("agent", str, "", "the agent for all steps, overriding the flow"),
+    ("budget", str, "", "total budget of the run, overriding the settings: 5, 500000tokens, none"),
+    ("record", bool, False, "record every agent call: prompt, answer, changes and usage"),
+    ("auto_approve", bool, False, "pass gates (never clarifications)"),
+)
 
 
-def creator(flow: str, build: Callable[[str, dict[str, Any]], Iterator[Any]], params: list[dict[str, Any]]) -> Any:
-    def create(**given: Any) -> Iterator[Any]:
-        yield from build(flow, given)
+class Bridge:
+    """Connects a dodo.py to doflow: the session, the options of each flow, and `DOIT_CONFIG`.
 
-    create._task_creator_params = params  # type: ignore[attr-defined]
-    create.__wrapped__ = sys.modules[__name__]  # type: ignore[attr-defined] # a file is found faster than a line in it
-    return create
-
-
-def shown(flow: str) -> str:
-    """The task of a flow that cannot be used: one that is called like a command goes by its file's name."""
-    return f"{flow}.yaml" if flow in COMMANDS else flow
-
-
-_LOST = "not as you say: doflow keeps doit's memory itself, in .doflow/state.db, and works in threads; the rest holds"
-
-
-def config(names: dict[str, Any]) -> dict[str, Any]:
-    """The settings for doit as they hold; {} = there are none that can be read."""
-    ours = names.get("__dir__")
-    if isinstance(ours, Config):
-        ours.settle(names)
-    found = names.get("DOIT_CONFIG")
-    return found if isinstance(found, dict) else {}
-
-
-class Config:
-    """`DOIT_CONFIG` of a dodo.py: the person's, wherever it stands there, over our defaults and under what we need.
-
-    As the module's `__dir__` it is asked when doit reads the file's names: after its last line, before anything is used.
+    The user's settings override our defaults but not what we require, wherever they are in dodo.py: those above our
+    line are known when it runs; those below it replace ours, and our commands merge both (`load`).
     """
 
-    def __init__(self, needed: Mapping[str, Any], defaults: Mapping[str, Any], names: dict[str, Any]) -> None:
-        self._needed = needed
-        self._defaults = defaults
-        self._names = names
-        above = names.get("DOIT_CONFIG", {})
-        self.whole: object = self._merged(above) if isinstance(above, dict) else above  # doit says what is wrong
+    def __init__(self, session: Session, above: object) -> None:
+        self.session = session
+        self.options: dict[str, list[dict[str, Any]]] = {}
+        self._needed = {"backend": "doflow", "dep_file": str(session.root / state_folder.DOIT_DATABASE)}
+        self.config: object = (
+            self._merged(above, "md5") if isinstance(above, dict) else above
+        )  # doit says what is wrong
 
-    def __call__(self) -> list[str]:
-        names = self._names
-        if names.get("__dir__") is not self:  # called for the file by another one
-            every = (getattr(found, "__dict__", {}) for found in list(sys.modules.values()))
-            names = next((found for found in every if found.get("__dir__") is self), names)
-        self.settle(names)
-        return list(names)
+    def settle(self, told: object, chosen: Any) -> object:
+        """The effective `DOIT_CONFIG` if dodo.py ends with `told`; `chosen`: the file checker from other settings."""
+        if isinstance(told, dict) and (told is not self.config or chosen != "md5"):
+            self.config = self._merged(told, chosen)
+        return self.config if isinstance(told, dict) else told
 
-    def settle(self, names: dict[str, Any]) -> None:
-        """A setting that stands below ours in the file has replaced it: both hold."""
-        told = names.get("DOIT_CONFIG")
-        if told is not self.whole and isinstance(told, dict):
-            names["DOIT_CONFIG"] = self.whole = self._merged(told)
-
-    def _merged(self, own: Mapping[str, Any]) -> dict[str, Any]:
+    def _merged(self, own: Mapping[str, Any], chosen: Any) -> dict[str, Any]:
         given = {name: value for name, value in own.items() if name not in self._needed}
         lost = [name for name in own if name in self._needed and own[name] != self._needed[name]]
         lost += ["par_type"] if own.get("par_type") == "process" else []
-        said = f"DOIT_CONFIG in dodo.py: {', '.join(lost)}: {_LOST}" if lost else ""
+        words = f"DOIT_CONFIG in dodo.py: {', '.join(lost)}: {_LOST}" if lost else own.get("doflow_lost", "")
         if given.get("default_tasks", ()) is None:
             del given["default_tasks"]
-        return {**self._defaults, **given, **self._needed, "doflow_lost": said}
+        given[_CHECKER] = checker(chosen if chosen != "md5" else own.get(_CHECKER, chosen))
+        return {"verbosity": 2, "default_tasks": [], **given, **self._needed, "doflow_lost": words}
+
+
+def dodo_names(
+    root: str | None, words: Sequence[str] | None = None, own: Mapping[str, Any] | None = None
+) -> dict[str, object]:
+    """The names for a dodo.py; `own`: its names so far. The project folder moves to the end of the import path, so that a
+    file planted there cannot shadow a library."""
+    folder = project.find(root)
+    ours = {"", str(folder), os.getcwd()}
+    sys.path[:] = [path for path in sys.path if path not in ours] + [path for path in sys.path if path in ours]
+    session = Session(folder, os.environ)
+    session.words = sys.argv[1:] if words is None else words
+    bridge = Bridge(session, (own or {}).get("DOIT_CONFIG", {}))
+    found: dict[str, object] = {"DOIT_CONFIG": bridge.config, BRIDGE: bridge}
+    for name in session.project.about:
+        bridge.options[name] = _options(session.project, name)
+        creator = _creator(lambda given, flow=name: tasks.flow_tasks(session, flow, given))  # type: ignore[misc]
+        found[f"task_{name}"] = task_params(bridge.options[name])(creator)
+    for name in session.project.broken:
+        if name.endswith(".yaml") or name in found:
+            continue
+        shown = f"{name}.yaml" if name in COMMANDS else name  # doit rejects a task named like a command
+        found[f"task_{shown}"] = _creator(
+            lambda _, flow=name, shown=shown: tasks.broken_flow(session, flow, shown)  # type: ignore[misc]
+        )
+    return found
+
+
+def _creator(build: Callable[[Mapping[str, Any]], Iterator[Task]]) -> Callable[..., Iterator[Task]]:
+    def create(**given: Any) -> Iterator[Task]:
+        yield from build(given)
+
+    return create
+
+
+def _options(opened: project.Project, flow: str) -> list[dict[str, Any]]:
+    """The options of a flow, in doit's format."""
+    found = [("goal", str, None, "what to build")]
+    found += [
+        (name, str, None, f"{about} (default: {default})" if default else about)
+        for name, about, _, default in opened.params[flow]
+        if name != "goal"
+    ]
+    return [
+        {"name": name, "long": name.replace("_", "-") if (name, kind, default, about) in _FLAGS else name,
+         "type": kind, "default": default, "help": about}
+        for name, kind, default, about in (*found, *_FLAGS)
+    ]  # fmt: skip
+
+
+def load(loader: Any, params: Any) -> tuple[Any, Bridge | None]:
+    """Run dodo.py and merge its settings with ours; returns the loader for the rest of the command, and the bridge
+    (None = not a doflow project)."""
+    if type(loader) not in (DodoTaskLoader, ModuleTaskLoader):
+        return loader, None
+    loader.setup(params)
+    names = dict(loader.namespace)
+    bridge = names.get(BRIDGE)
+    if isinstance(bridge, Bridge):
+        names["DOIT_CONFIG"] = bridge.settle(names.get("DOIT_CONFIG", bridge.config), params.get(_CHECKER, "md5"))
+    loaded = ModuleTaskLoader(names)
+    loaded.cmd_names, loaded.config, loaded.task_opts = loader.cmd_names, loader.config, loader.task_opts
+    if not isinstance(bridge, Bridge) or not isinstance(names["DOIT_CONFIG"], dict):
+        return loaded, None
+    if _CHECKER in params:
+        params[_CHECKER] = names["DOIT_CONFIG"][_CHECKER]
+    return loaded, bridge

@@ -1,90 +1,39 @@
-"""Our words into doit's: a plan becomes `Task` objects, a step's freshness an `uptodate` object, a run a `World`."""
+"""From plans to doit tasks: a node becomes a `Task`, the freshness of a step an `uptodate` object."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-from doit.task import Task
+from doit import Globals
+from doit.task import DelayedLoader, Task
 
-from doflow.config import project, uptodate_stamp as hot
-from doflow.engine.doit import namespace as creators
+from doflow.config import uptodate_stamp
+from doflow.engine.doit import actions
+from doflow.engine.doit.actions import Act, Judge
 from doflow.engine.doit.backend import Backend
-from doflow.engine.doit.task_types import IO, Deed, FlowTask, Fresh, Outline, ahead, rest
-from doflow.engine.lifecycle.session import Session, Work
-from doflow.util import bundle
+from doflow.engine.doit.dependencies import Dependencies, Judgement
+from doflow.engine.lifecycle import apply_options, recovery, resolve_run, start
+from doflow.engine.lifecycle.dot_mirror import DotMirror
+from doflow.engine.lifecycle.session import ActiveRun, Session
+from doflow.engine.lifecycle.status_file import StatusFile
+from doflow.engine.steps import implement
+from doflow.flow import expansion, plan as plans
+from doflow.flow.model import Step
+from doflow.flow.plan import Node
+from doflow.runs import freshness
+from doflow.runs.context import Options, RunContext, run_params
+from doflow.supervise import ownership
+from doflow.util.errors import DoflowError, UsageError
+from doflow.util.process import runner
 
-if TYPE_CHECKING:
-    from doflow.flow.plan import Node
-    from doflow.runs.context import World
-    from doflow.runs.options import Options
-
-_FLAGS = (
-    ("run", str, "", "the run that is meant: its name or number"),
-    ("feature_dir", str, "", "the run's folder"),
-    ("new", bool, False, "start a new run"),
-    ("next", bool, False, "do only the next step that is not done"),
-    ("force", str, "", "do these steps again: a,b"),
-    ("completed", str, "", "take these steps as done: a,b"),
-    ("reopen", bool, False, "let a finished run go on, or go on on another branch"),
-    ("issue", str, "", "the issue this run belongs to"),
-    ("branch", str, "", "the branch of a new run"),
-    ("agent", str, "", "who does the steps, instead of what the flow says"),
-    ("budget", str, "", "what the run may cost in all, whatever the settings say: 5, 500000tokens, none"),
-    ("record", bool, False, "keep every call of an agent: what it was told, said, changed and used"),
-    ("auto_approve", bool, False, "pass gates (never clarifications)"),
-)
+Steer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+#: settings of every task: output is not captured in memory
+COMMON: Mapping[str, Any] = {"io": {"capture": False}, "verbosity": 2}
 
 
-def namespace(
-    root: str | None, words: Sequence[str] | None = None, own: dict[str, Any] | None = None
-) -> dict[str, object]:
-    """What a dodo.py must hold; `own`: what it held before. The project's own folder goes to the end of the import path,
-    so that a file planted there cannot stand in for a library."""
-    folder = project.find(root)
-    ours = {"", str(folder), os.getcwd()}
-    sys.path[:] = [path for path in sys.path if path not in ours] + [path for path in sys.path if path in ours]
-    session = Session(folder, os.environ)
-    session.words = sys.argv[1:] if words is None else words
-    needed = {"doflow": session, "backend": "doflow", "dep_file": str(folder / project.STATE / "state.db")}
-    config = creators.Config(needed, {"verbosity": 2, "default_tasks": []}, own or {})
-    found: dict[str, object] = {"DOIT_CONFIG": config.whole}
-    if own is not None:
-        found["__dir__"] = config
-    for name in session.project.about:
-        params = [{"name": "goal", "long": "goal", "type": str, "default": None, "help": "what to build"}]
-        params += [
-            {
-                "name": p,
-                "long": p,
-                "type": str,
-                "default": None,
-                "help": f"{about} (default: {default})" if default else about,
-            }
-            for p, about, _, default in session.project.params[name]
-            if p != "goal"
-        ]
-        params += [
-            {"name": flag, "long": flag.replace("_", "-"), "type": kind, "default": default, "help": about}
-            for flag, kind, default, about in _FLAGS
-        ]
-        found[f"task_{name}"] = creators.creator(name, lambda flow, given: build(session, flow, given), params)
-    for name in session.project.broken:
-        if name.endswith(".yaml") or name in found:
-            continue
-        found[f"task_{creators.shown(name)}"] = creators.creator(name, lambda flow, given: _broken(session, flow), [])
-    return found
-
-
-def session_of(namespace: Mapping[str, Any]) -> Session:
-    found = namespace["DOIT_CONFIG"]["doflow"]
-    assert isinstance(found, Session)
-    return found
-
-
-def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Task]:
+def flow_tasks(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Task]:
     """The tasks of one flow, as this command needs them."""
     about = session.project.about[flow]
     if session.executing and flow not in session.selected:
@@ -94,83 +43,69 @@ def build(session: Session, flow: str, given: Mapping[str, Any]) -> Iterator[Tas
     if stamp is not None:
         Backend.asleep = not session.works
         session.found(flow, str(stamp["run"]))
-        yield from _hot(flow, about, stamp)
+        yield from _stamped_tasks(flow, about, stamp)
         return
-    from doflow.util.errors import DoflowError
 
     try:
-        work = open_work(session, flow, given)
+        work = open_run(session, flow, given)
+        files = Dependencies(work.context, session.executing, alone=not session.executing or len(session.selected) == 1)
     except DoflowError as error:
         if session.executing:
             raise
-        session.tell(str(error))  # looking: a run in trouble hides no other flow
+        session.tell(str(error))  # listing: one broken run does not hide other flows
         yield Task(flow, None, doc=about)
         return
-    first = FlowTask(flow, (), io=IO, verbosity=2, subtask_of=flow)
-    for node in work.world.plan.nodes:
+    for node in work.context.plan.nodes:
         if node.role in ("phases", "each"):
-            from doflow.engine.doit import groups
-
-            yield from groups.fill(session, work, node)
+            yield from _group_tasks(session, work, node, files)
         else:
-            yield _task(session, work, node, first)
-    yield _group(flow, work)
+            yield _task(session, work, node, files)
+    yield _flow_task(flow, work)
 
 
-def open_work(session: Session, flow: str, given: Mapping[str, Any]) -> Work:
-    """The run that is meant, its world, and, when a run begins, what a killed one left made good."""
+def open_run(session: Session, flow: str, given: Mapping[str, Any]) -> ActiveRun:
+    """The run and its context; when a run starts, what a killed one left is recovered first."""
     if session.executing:
-        bundle.use()
-        from doflow.util.process import runner as process
-
         session.lock()
-        process.warm()
-
-    from doflow.engine.lifecycle import resolve_run as meant
-    from doflow.engine.lifecycle.status_file import Projection
-    from doflow.flow import expansion as concrete
-    from doflow.runs.context import World
-    from doflow.util.errors import UsageError
+        runner.warm()
 
     Backend.asleep = False
     opened = session.project
     if session.executing and "doflow.yaml" in opened.broken:
         raise UsageError(opened.broken["doflow.yaml"])
-    run = meant.run(session, flow, meant.wish(session, flow, given))
-    found, planned = meant.present(session, run)
+    run = resolve_run.find_run(session, flow, resolve_run.requested_run(session, flow, given))
+    found, planned = resolve_run.flow_and_plan(session, run)
     options = _options(given, flow)
-    world = World(
-        session.root, found, run, opened.settings(), planned, session.environ, session.hears, options, session.executing
+    context = RunContext(
+        session.root, expansion.expand_flow(found, run_params(run, found)), run, opened.settings(), planned, session.environ,
+        session.on_event, options, session.executing,
     )  # fmt: skip
-    world.flow = concrete.flow(world.flow, world.params)
-    work = Work(world, Projection(world))
-    work.echo = _echo(world, session) if session.executing and world.flow.file.endswith((".dot", ".gv")) else None
+    work = ActiveRun(context, StatusFile(context))
+    work.dot_mirror = (
+        _open_dot_mirror(context, session)
+        if session.executing and context.flow.file.endswith((".dot", ".gv"))
+        else None
+    )
     session.add(work)
-    if not run.fresh and not options.reopen and world.head.branch != run.branch:
-        world.frozen = meant.finished(session, run)
+    if not run.fresh and not options.reopen and context.head.branch != run.branch:
+        context.freeze(resolve_run.is_finished(session, run))
     if session.executing:
         named = options.force or options.completed or options.budget
-        if named or (not run.fresh and run.branch != world.head.branch):
-            from doflow.engine.lifecycle import apply_options as wishes
-
-            wishes.fit(world)
+        if named or (not run.fresh and run.branch != context.head.branch):
+            apply_options.validate_options(context)
         _ready(session, work)
     return work
 
 
-def _echo(world: World, session: Session) -> Any:
-    """The file shows what the run does; nobody else works on it meanwhile."""
-    from doflow.engine.lifecycle.dot_mirror import Echo
-    from doflow.supervise import ownership as driver
+def _open_dot_mirror(context: RunContext, session: Session) -> Any:
+    """Mirror the statuses of the run into its DOT file, locked against other processes."""
 
-    echo = Echo(world)
-    echo.lock = driver.alone(str(session.root), world.flow.file, session.command)
+    echo = DotMirror(context)
+    echo.lock = ownership.lock_for_run(str(session.root), context.flow.file, session.command)
     return echo
 
 
 def _options(given: Mapping[str, Any], flow: str) -> Options:
-    from doflow.runs.options import Options
-
     return Options(
         bool(given.get("next")), _names(given.get("force"), flow), _names(given.get("completed"), flow),
         bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
@@ -178,104 +113,244 @@ def _options(given: Mapping[str, Any], flow: str) -> Options:
     )  # fmt: skip
 
 
-def _ready(session: Session, work: Work) -> None:
-    """What a killed process left is made good, what the person says is done is taken as done."""
-    from doflow.engine.lifecycle import recovery, start as intake
-
-    recovery.sweep(work.world)
-    if not work.world.run.fresh:
-        recovery.recover(work.world, work.fence)
-        if work.world.flow.inputs and not work.world.frozen:
-            intake.inputs(work.world)
-    if work.world.options.completed:
-        from doflow.engine.lifecycle import apply_options as wishes
-
-        wishes.complete(work.world, lambda: session.begin(work))
+def _ready(session: Session, work: ActiveRun) -> None:
+    """Recover from a killed process, and mark the steps of --completed as done."""
+    recovery.sweep(work.context)
+    if not work.context.run.fresh:
+        recovery.recover(work.context, work.fence)
+        if work.context.flow.inputs and not work.context.frozen:
+            start.write_subflow_inputs(work.context)
+    if work.context.options.completed:
+        apply_options.adopt_completed(work.context, lambda: session.begin(work))
 
 
 def _names(text: Any, flow: str) -> frozenset[str]:
     return frozenset(name.strip().removeprefix(f"{flow}:") for name in str(text or "").split(",") if name.strip())
 
 
-def _task(session: Session, work: Work, node: Node, first: FlowTask) -> Task:
-    world = work.world
-    step = world.flow.step(node.step)
+def _task(session: Session, work: ActiveRun, node: Node, files: Dependencies) -> Task:
+    step = work.context.flow.step(node.step)
     assert step is not None
-    targets = (
-        [os.path.join(session.root, world.path(said)) for said in step.makes]
-        if step.makes and node.role == "step" and not world.frozen and step.kind != "install"
-        else []
-    )
-
-    if not session.executing:  # doit refuses two makers of one file, also of flows that nobody runs together
-        targets = [path for path in targets if session.made.setdefault(path, world.flow.name) == world.flow.name]
-
-    def whole() -> dict[str, Any]:
-        from doflow.engine.doit.actions import of
-
-        act, judge = of(session, work, node, step)
-        return rest(
-            first,
-            doc=FlowTask._init_doc(node.doc),
-            _actions=[Deed(act)],
-            uptodate=[(Fresh(judge), [], {})],
-            ahead=ahead(work, node),
-        )
-
-    waits = (list(node.deps), {node.router} if node.router else set())
-    return Outline(node.name, first.name, waits, targets, whole)
+    act, judge = actions.step_action(session, work, node, step)
+    own = node.role == "step"
+    return FlowTask(
+        node.name, [act], file_dep=files.file_dep(step) if own else (),
+        targets=session.declare(node.name, files.targets(step)) if own else (),
+        task_dep=list(node.deps), calc_dep=[node.router] if node.router else (), uptodate=[UpToDate(judge)],
+        subtask_of=work.context.flow.name, doc=node.doc, steer=steer(work, node) if node.router else None, **COMMON,
+    )  # fmt: skip
 
 
-def _group(flow: str, work: Work) -> Task:
-    """The flow itself: all steps that are settled, and behind a router those that it names."""
-    plan = work.world.plan
-    open_ = {node.step for node in plan.nodes if node.router}  # with all their parts: a route may leave them out
+def _flow_task(flow: str, work: ActiveRun) -> Task:
+    """The task of the flow: all steps before a router, and after it those on its route."""
+    plan = work.context.plan
+    open_ = {node.step for node in plan.nodes if node.router}  # with all their parts: a route may skip them
     wanted = frozenset(plan.pipeline)
     settled = [node.name for node in plan.nodes if node.step in wanted and node.step not in open_]
     routers = [node.router for node in plan.nodes if node.router and node.step in wanted]
     if not routers:
         routers = [plan.ends[name] for name in plan.pipeline if name in plan.routes]
-    group = FlowTask(flow, None, task_dep=[name for name in settled if name not in routers[:1]],
-                     calc_dep=routers[:1], has_subtask=True, doc=plan.about)  # fmt: skip
-
-    def deps(said: Mapping[str, Any]) -> Mapping[str, Any]:
-        order: list[str] = list(said["order"])
-        rest = order[order.index(said["router"]) + 1 :]
-        turn = next((name for name in rest if name in plan.routes), None)
-        if turn is None:
-            return {"task_dep": [plan.ends[name] for name in rest]}
-        upto = rest[: rest.index(turn)]
-        return {"task_dep": [plan.ends[name] for name in upto], "calc_dep": [plan.ends[turn]]}
-
-    group.ahead = deps
-    return group
+    return FlowTask(flow, None, task_dep=[name for name in settled if name not in routers[:1]],
+                    calc_dep=routers[:1], has_subtask=True, doc=plan.about, steer=steer_flow(work))  # fmt: skip
 
 
-def _hot(flow: str, about: str, stamp: Mapping[str, Any]) -> Iterator[Task]:
-    """Nothing has changed since the run was complete: every task says so without looking."""
+def _stamped_tasks(flow: str, about: str, stamp: Mapping[str, Any]) -> Iterator[Task]:
+    """Tasks of a run that is unchanged since it completed: all up to date, without checking."""
     names: Any = stamp["steps"]
     for name in names:
         yield Task(name, None, uptodate=[True], subtask_of=flow)
     yield Task(flow, None, task_dep=list(names), has_subtask=True, doc=about)
 
 
-def _broken(session: Session, name: str) -> Iterator[Task]:
+def broken_flow(session: Session, name: str, shown: str) -> Iterator[Task]:
+    """The task of an invalid flow: it fails with the reason."""
     words = session.project.broken[name]
 
     def refuse() -> object:
-        from doflow.engine.doit import actions
-
         return actions.refuse(session, words)
 
-    yield Task(creators.shown(name), [refuse], io=IO, verbosity=2, doc="broken: " + words.splitlines()[0])
+    yield Task(shown, [refuse], doc="broken: " + words.splitlines()[0], **COMMON)
 
 
 def _stamp(session: Session, flow: str, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The stamp that answers this command, if there is one: no wish beyond naming the goal or the run."""
+    """The stamp that answers this command, if it only names the goal or the run."""
     plain = {"goal", "run"}
     if session.always or any(value for name, value in given.items() if name not in plain):
         return None
-    stamp = hot.holds(str(session.root), flow, given.get("goal"), given.get("run") or "", dict(session.environ))
+    stamp = uptodate_stamp.valid_stamp(
+        str(session.root), flow, given.get("goal"), given.get("run") or "", dict(session.environ)
+    )
     parts = [word for word in session.asked if word.startswith(f"{flow}:")]
     known: Any = stamp["steps"] if stamp is not None else ()
-    return stamp if all(word in known for word in parts) else None  # a phase or a gate by name: looked up properly
+    return stamp if all(word in known for word in parts) else None  # a phase or a gate by name needs the full lookup
+
+
+class _Member(NamedTuple):
+    """One task of a group; `step`: the step it is of, or its own; `chained` = it waits for the one before it."""
+
+    name: str
+    doc: str
+    act: Act
+    judge: Judge
+    step: Step
+    chained: bool
+
+
+def _group_tasks(session: Session, work: ActiveRun, node: Node, files: Dependencies) -> Iterator[Task]:
+    """In a run: a delayed group with placeholders for the members known now. Otherwise: the current members."""
+    about = {"subtask_of": work.context.flow.name, "doc": node.doc}
+    waits: dict[str, Any] = {"task_dep": list(node.deps), "calc_dep": [node.router] if node.router else []}
+
+    def real() -> Iterator[Task]:
+        before, names = list(waits["task_dep"]), []
+        try:
+            members = list(_members(session, work, node, looking=False))
+        except DoflowError as error:
+            yield _unreadable(session, work, node, about, waits, error)
+            return
+        for member in members:
+            targets = [] if member.chained else session.declare(member.name, files.targets(member.step))
+            yield Task(member.name, [member.act], file_dep=files.file_dep(member.step), targets=targets,
+                       uptodate=[UpToDate(member.judge)], task_dep=before, subtask_of=node.name, doc=member.doc,
+                       **COMMON)  # fmt: skip
+            names.append(member.name)
+            before = [member.name] if member.chained else before
+        yield Task(node.name, None, task_dep=names or list(waits["task_dep"]), has_subtask=True, **about)
+
+    if not session.executing:
+        yield from real()
+        return
+    loader = DelayedLoader(real)
+    loader.basename = node.name
+    yield FlowTask(node.name, None, loader=loader, steer=steer(work, node), **about, **waits)
+    known: list[_Member] = []
+    with suppress(DoflowError):  # an unreadable file is reported when the group runs: it may be regenerated before
+        known = list(_members(session, work, node, looking=True))
+    for member in known:
+        yield Task(member.name, None, loader=loader, subtask_of=node.name, doc=member.doc,
+                   task_dep=list(waits["task_dep"]))  # fmt: skip
+
+
+def _unreadable(session: Session, work: ActiveRun, node: Node, about: Any, waits: Any, error: DoflowError) -> Task:
+    """A failing task for a group whose list cannot be read."""
+
+    def fail() -> object:
+        return actions.broken(session, work, error)
+
+    return Task(node.name, [fail], task_dep=list(waits["task_dep"]), **about, **COMMON)
+
+
+def _members(session: Session, work: ActiveRun, node: Node, looking: bool) -> Iterator[_Member]:
+    step = work.context.flow.step(node.step)
+    assert step is not None
+    if node.role == "each":
+        yield from _items(session, work, node, step, looking)
+    else:
+        yield from _phases(session, work, node, step, looking)
+
+
+def _phases(session: Session, work: ActiveRun, node: Node, step: Step, looking: bool) -> Iterator[_Member]:
+    context = work.context
+    there = bool(context.files.digest(context.phases(step)))
+    if not there and (looking or not session.executing):
+        return
+    if not looking and session.executing and not context.frozen:
+        recovery.at_head(context, step)
+    if trouble := None if looking else implement.find_work_list_problem(step, context):
+        raise trouble
+    phases = {phase.number: phase for phase, _ in freshness.phase_keys(step, context)}
+    for phase in phases.values():
+        act, judge = actions.phase_action(session, work, step, phase.number)
+        yield _Member(f"{node.name}:{phase.number}", phase.title, act, judge, step, True)
+
+
+def _items(session: Session, work: ActiveRun, node: Node, step: Step, looking: bool) -> Iterator[_Member]:
+    items = work.context.items(step)
+    if not items and not looking and session.executing:
+        _nothing(session, work, step)
+    for item in items:
+        name = f"{work.context.flow.name}:{item.id}"
+        act, judge = actions.item_action(session, work, item)
+        yield _Member(name, dict(item.params).get("item", ""), act, judge, item, False)
+
+
+def _nothing(session: Session, work: ActiveRun, step: Step) -> None:
+    """Warn about an empty list: it may be a mistake."""
+    context = work.context
+    path = context.files.path(step.foreach) if isinstance(step.foreach, str) else ""
+    if context.frozen or not context.files.digest(path):
+        return
+    message = f"{path} lists no items: {step.id} has nothing to do"
+    if work.begun:
+        context.events.add("warning", step=step.id, message=message)
+    elif step.id not in context.record.steps:
+        session.warn(f"warning: {message}")
+
+
+class FlowTask(Task):  # type: ignore[misc]
+    """A task whose dependencies come from the answer of a router."""
+
+    def __init__(self, *args: Any, steer: Steer | None = None, **given: Any) -> None:
+        super().__init__(*args, **given)
+        self.steer = steer
+
+    def update_deps(self, deps: Mapping[str, Any]) -> None:
+        super().update_deps(self.steer(deps) if self.steer is not None and "order" in deps else deps)
+
+
+class UpToDate:
+    """The one up-to-date object of a task; doit calls it, `doit info` prints it."""
+
+    def __init__(self, judge: Callable[[Mapping[str, Any]], Judgement]) -> None:
+        self._judge = judge
+        self._reasons: tuple[str, ...] = ()
+
+    def __call__(self, task: Task, values: Mapping[str, Any]) -> bool:
+        judgement = self._judge(values)
+        self._reasons = judgement.reasons
+        memory = Globals.dep_manager.backend
+        if not isinstance(memory, Backend):  # another backend, from the command line: it does not know our files
+            task.file_dep = set()
+        else:
+            memory.judged(task.name, judgement)
+            if judgement.files is not None:  # earlier steps may have created or removed some
+                task.file_dep = set(judgement.files)
+        return not self._reasons
+
+    def __repr__(self) -> str:
+        return f"stale: {'; '.join(self._reasons)}" if self._reasons else "up to date"
+
+
+def steer(work: ActiveRun, node: Node) -> Steer:
+    """The dependencies of a step after a router, once the route is known."""
+
+    def deps(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        plan = work.context.plan
+        order: list[str] = list(answer["order"])
+        turns = [name for name in order[order.index(answer["router"]) + 1 :] if name in plan.routes]
+        if node.step not in order:  # the next router may still select it
+            return {"calc_dep": [plan.ends[name] for name in turns[:1]]}
+
+        later = [name for name in turns if order.index(name) < order.index(node.step)]
+        if later:
+            return {"calc_dep": [plan.ends[later[-1]]]}
+        before = plans.predecessors(plan, order)[node.step]
+        return {"task_dep": [plan.ends[name] for name in before if plan.ends[name] != plan.ends[answer["router"]]]}
+
+    return deps
+
+
+def steer_flow(work: ActiveRun) -> Steer:
+    """The dependencies of the flow task: the steps on the route, up to the next router."""
+
+    def deps(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        plan = work.context.plan
+        order: list[str] = list(answer["order"])
+        rest = order[order.index(answer["router"]) + 1 :]
+        turn = next((name for name in rest if name in plan.routes), None)
+        if turn is None:
+            return {"task_dep": [plan.ends[name] for name in rest]}
+        upto = rest[: rest.index(turn)]
+        return {"task_dep": [plan.ends[name] for name in upto], "calc_dep": [plan.ends[turn]]}
+
+    return deps

@@ -1,117 +1,124 @@
-"""Taking what a person wrote as a step's result: on request (`adopt`, --completed), or because it was found edited."""
+"""Adopting a user's files as the result of a step: on request (`adopt`, --completed), or because edits were found."""
 
 from __future__ import annotations
 
-from doflow.engine.jobs.commit import commit_lock, of_phases, written
+from dataclasses import replace
+
+from doflow.engine.jobs.commit import commit_lock, marker_in_artifact, phases_record
+from doflow.flow import findings
 from doflow.flow.model import Step
-from doflow.runs.context import World
-from doflow.runs.freshness import freshness as judge, recorded_context as beside
-from doflow.runs.state import event_log as ledger, fingerprint as keys
-from doflow.runs.state.lockfile import Artifact, Record
+from doflow.runs import fingerprint, freshness, next_steps
+from doflow.runs.context import RunContext
+from doflow.runs.lockfile import Artifact, StepRecord
+from doflow.util import timestamps
 from doflow.util.errors import UsageError
-from doflow.util.records import replace
 
 
-def take(world: World, name: str, why: str, commit: bool = True) -> tuple[str, ...]:
-    """The step counts as done with its artifacts as they are now; gives their paths."""
-    step = world.step(name)
+def adopt_step(context: RunContext, name: str, why: str, commit: bool = True) -> tuple[str, ...]:
+    """Record the step as done with its current artifacts; returns their paths."""
+    step = context.step(name)
     if step is None:
-        known = ", ".join(found.id for found in world.flow.steps)
-        raise UsageError(f"{world.flow.name} has no step {name} (it has: {known})", "doflow status")
-    paths = tuple(world.path(said) for said in step.makes)
-    missing = [path for path in paths if not world.digest(path)]
+        known = ", ".join(found.id for found in context.flow.steps)
+        raise UsageError(f"{context.flow.name} has no step {name} (it has: {known})", "doflow status")
+    paths = tuple(context.files.path(said) for said in step.makes)
+    missing = [path for path in paths if not context.files.digest(path)]
     if missing:
-        raise UsageError(f"{name} cannot be taken as done: {', '.join(missing)} does not exist", world.again)
-    world.put(name, _record(step, world), {path: Artifact(world.digest(path), "person", name) for path in paths})
-    _phases(step, world)
-    world.ledger.add("adopted", step=name, files=list(paths), message=why)
+        message = f"{name} cannot be marked as done: missing {', '.join(missing)}"
+        raise UsageError(message, steps=(next_steps.resume_now(context),))
+    context.complete(
+        name, _record(step, context), {path: Artifact(context.files.digest(path), "person", name) for path in paths}
+    )
+    _phases(step, context)
+    context.events.add("adopted", step=name, files=list(paths), message=why)
     if commit:
-        kept = (path for path, digest in world.book.kept.items() if world.digest(path) == digest)
-        also = (*report(step, world), *(path for path in kept if path not in paths))
-        commit_lock(world, f"Keep {name} as it is: {', '.join(step.makes) or why}", (*paths, *also), name)
+        kept = (path for path, digest in context.record.held_files.items() if context.files.digest(path) == digest)
+        also = (*review_report(step, context), *(path for path in kept if path not in paths))
+        commit_lock(context, f"Adopt {name}: {', '.join(step.makes) or why}", (*paths, *also), name)
     return paths
 
 
-def take_phase(world: World, step: Step, number: str, why: str) -> tuple[str, ...]:
-    """One phase counts as done with its files as they are now; those that its agent had returned are committed with it."""
+def adopt_phase(context: RunContext, step: Step, number: str, why: str) -> tuple[str, ...]:
+    """Record one phase as done with its current files; the files its agent returned are committed with it."""
     name = f"{step.id}:{number}"
-    keyed = judge.phase_keys(step, world)
+    keyed = freshness.phase_keys(step, context)
     phase, key = next(found for found in keyed if found[0].number == number)
-    held = world.book.returned.pop(name, {})
-    world.put(name, Record(key.key, key.parts, {}, {}, "", {"agent": "person"}, ledger.now()), {})
-    if all(f"{step.id}:{one.number}" in world.book.steps for one, _ in keyed):
-        world.put(step.id, of_phases(keyed[-1][1].key, {"agent": "person"}, ledger.now()), {})
-    paths = tuple(path for path in held.get("files", {}) if world.digest(path))
-    world.ledger.add("adopted", step=step.id, phase=number, files=list(paths), message=why)
-    commit_lock(world, f"Keep phase {number} as it is: {phase.title}", tuple(held.get("files", {})), step.id)
+    held = context.record.discard_returned(name)
+    context.complete(name, StepRecord(key.key, key.parts, {}, {}, "", {"agent": "person"}, timestamps.now()), {})
+    if all(f"{step.id}:{one.number}" in context.record.steps for one, _ in keyed):
+        context.complete(step.id, phases_record(keyed[-1][1].key, {"agent": "person"}, timestamps.now()), {})
+    paths = tuple(path for path in held.get("files", {}) if context.files.digest(path))
+    context.events.add("adopted", step=step.id, phase=number, files=list(paths), message=why)
+    commit_lock(context, f"Adopt phase {number}: {phase.title}", tuple(held.get("files", {})), step.id)
     return paths
 
 
-def report(step: Step, world: World) -> tuple[str, ...]:
-    """What a review has written down so far; a person may take it as it is, with all that is still open in it."""
-    from doflow.flow import findings
-
-    path = findings.file(world.run.dir, step.id) if step.kind == "review" else ""
-    return (path,) if path and world.digest(path) else ()
+def review_report(step: Step, context: RunContext) -> tuple[str, ...]:
+    """The report of a review so far; the user may adopt it with findings still open."""
+    path = findings.findings_file(context.run.dir, step.id) if step.kind == "review" else ""
+    return (path,) if path and context.files.digest(path) else ()
 
 
-def unknown(world: World, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Of the artifacts that carry a person's edit, those whose edit is not in the lock yet."""
-    held = world.book.artifacts
-    return tuple(path for path in paths if path not in held or held[path].digest != world.digest(path))
+def unrecorded_edits(context: RunContext, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """The edited artifacts whose edits are not in the lock file yet."""
+    held = context.record.artifacts
+    return tuple(path for path in paths if path not in held or held[path].digest != context.files.digest(path))
 
 
-def notice(world: World, step: Step, paths: tuple[str, ...]) -> None:
-    """A person edited an artifact of a step that is fresh: kept, recorded as theirs; what reads it runs again."""
-    artifacts = {path: Artifact(world.digest(path), "person", step.id) for path in paths}
-    record = world.book.steps.get(step.id)
-    if step.routes and record is not None:  # a marker changed by hand leads elsewhere
-        world.put(step.id, _routed(step, record, world), artifacts)
-    world.book.artifacts.update(artifacts)
+def record_edits(context: RunContext, step: Step, paths: tuple[str, ...]) -> None:
+    """Record manual edits to the artifacts of an up-to-date step; steps that read them run again."""
+    artifacts = {path: Artifact(context.files.digest(path), "person", step.id) for path in paths}
+    record = context.record.steps.get(step.id)
+    if step.routes and record is not None:  # an edited marker may change the route
+        context.complete(step.id, _routed(step, record, context), artifacts)
+    context.record.add_artifacts(artifacts)
     names = ", ".join(paths)
-    world.ledger.add("adopted", step=step.id, files=list(paths), message=f"{names} was edited by hand and is kept")
-    commit_lock(world, f"Keep the edit of {names} by hand", paths, step.id)
+    context.events.add("adopted", step=step.id, files=list(paths), message=f"kept your edits to {names}")
+    commit_lock(context, f"Keep manual edits to {names}", paths, step.id)
 
 
-def foresee(world: World) -> None:
-    """For looking: routing steps lead where their artifacts lead now, as the next start would notice. Writes nothing."""
-    for step in world.flow.steps if not world.frozen else ():
-        record = world.book.steps.get(step.id)
+def preview_edits(context: RunContext) -> None:
+    """Update routes from edited artifacts as the next run would, without writing anything."""
+    for step in context.flow.steps if not context.frozen else ():
+        record = context.record.steps.get(step.id)
         if step.routes and record is not None:
-            verdict = judge.of_step(step, world)
-            if verdict.fresh and unknown(world, verdict.edited):
-                world.put(step.id, _routed(step, record, world), {})
+            verdict = freshness.step_freshness(step, context)
+            if verdict.fresh and unrecorded_edits(context, verdict.edited):
+                context.complete(step.id, _routed(step, record, context), {})
 
 
-def _routed(step: Step, record: Record, world: World) -> Record:
-    """The record of a routing step whose artifact was edited; one that only its agent said is no part of the artifact."""
-    found = _marker(step, world)
-    return replace(record, marker=found, by={**record.by, "marker": "artifact"} if written(step, world) else record.by)
+def _routed(step: Step, record: StepRecord, context: RunContext) -> StepRecord:
+    """The record of a routing step whose artifact was edited; a marker from the agent's answer is not in the artifact."""
+    found = _marker(step, context)
+    return replace(
+        record, marker=found, by={**record.by, "marker": "artifact"} if marker_in_artifact(step, context) else record.by
+    )
 
 
-def _record(step: Step, world: World) -> Record:
-    key: keys.Key = world.key(step)
-    made = {path: world.digest(path) for said in step.makes if (path := world.path(said))}
-    by = {**beside.described(step, world), "agent": "person"}
-    by |= {"marker": "artifact"} if written(step, world) else {}
-    return Record(key.key, key.parts, key.reads, made, _marker(step, world), by, ledger.now())
+def _record(step: Step, context: RunContext) -> StepRecord:
+    key: fingerprint.Key = context.key(step)
+    made = {path: context.files.digest(path) for said in step.makes if (path := context.files.path(said))}
+    by = {**freshness.current_settings(step, context), "agent": "person"}
+    by |= {"marker": "artifact"} if marker_in_artifact(step, context) else {}
+    return StepRecord(key.key, key.parts, key.reads, made, _marker(step, context), by, timestamps.now())
 
 
-def _marker(step: Step, world: World) -> str:
-    """Where a routing step leads: as its artifact says, else as its agent said. A review passes with what is open."""
+def _marker(step: Step, context: RunContext) -> str:
+    """The marker of a routing step: from its artifact, else from its agent. A review passes with open findings."""
     if step.kind == "review":
-        return "CONDITIONAL adopted"
-    held = world.book.steps.get(step.id)
-    said = held.marker if held and held.by.get("marker") != "artifact" else ""  # what stood there and is gone is gone
-    return written(step, world) or (said if any(route.when == said for route in step.routes) else "")
+        return findings.ReviewResult("CONDITIONAL", "adopted").marker
+    held = context.record.steps.get(step.id)
+    said = (
+        held.marker if held and held.by.get("marker") != "artifact" else ""
+    )  # a marker removed from the artifact no longer counts
+    return marker_in_artifact(step, context) or (said if any(route.when == said for route in step.routes) else "")
 
 
-def _phases(step: Step, world: World) -> None:
+def _phases(step: Step, context: RunContext) -> None:
     if step.kind != "implement":
         return
     key = ""
-    for phase, found in judge.phase_keys(step, world):
+    for phase, found in freshness.phase_keys(step, context):
         key = found.key
-        record = Record(key, found.parts, {}, {}, "", {"agent": "person"}, ledger.now())
-        world.put(f"{step.id}:{phase.number}", record, {})
-    world.put(step.id, of_phases(key, {"agent": "person"}, ledger.now()), {})
+        record = StepRecord(key, found.parts, {}, {}, "", {"agent": "person"}, timestamps.now())
+        context.complete(f"{step.id}:{phase.number}", record, {})
+    context.complete(step.id, phases_record(key, {"agent": "person"}, timestamps.now()), {})

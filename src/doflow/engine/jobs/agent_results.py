@@ -1,30 +1,31 @@
-"""What an agent has returned: written down with its files as soon as it is there, and found again by a later process."""
+"""Results returned by agents: recorded with their files at once, so that a later process can use them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from doflow.agents import sessions
-from doflow.engine.jobs.commit import marker
-from doflow.flow import markdown as sections
+from doflow.agents import call
+from doflow.engine.jobs.commit import find_marker
+from doflow.flow import markdown
 from doflow.flow.model import Outcome, Status
-from doflow.runs import step_logs as watching
-from doflow.runs.context import World
+from doflow.git import history
+from doflow.runs import step_logs
+from doflow.runs.context import RunContext
 from doflow.runs.job import Job
-from doflow.util.records import dataclass
 
 if TYPE_CHECKING:
-    from doflow.guard.snapshot.entries import Change
+    from doflow.guard.snapshot_entries import Change
 
 _LAST = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """A result that is there already, the agent's last words, and what is wrong with it."""
+class ReturnedResult:
+    """A result from an earlier process, the agent's final answer, and what is wrong with it."""
 
     entry: Mapping[str, Any]
     outcome: Outcome
@@ -39,101 +40,114 @@ class Again:
         return int(self.entry.get("repairs", 0))
 
 
-def kept(job: Job, world: World) -> Mapping[str, Any] | None:
-    """What an agent had returned before a crash, if all of it is still there, byte by byte. Of what it has mended so far
-    for a command: as much as is still there, for the command is run again, whatever else has changed."""
-    entry = world.book.returned.get(job.name)
+def find_returned(job: Job, context: RunContext) -> Mapping[str, Any] | None:
+    """What an agent returned before a crash, if all of it is unchanged. Of repairs for a command: the files that are
+    unchanged, because the command runs again anyway."""
+    entry = context.record.returned.get(job.name)
     if entry is None:
         return None
     files: Mapping[str, str] = entry.get("files", {})
-    if entry.get("unfinished"):
-        there = {path: digest for path, digest in files.items() if world.digest(path) == digest}
-        return {**entry, "files": there} if there else None
+    repaired = bool(job.step.repair) and job.step.kind == "shell"
+    if entry.get("unfinished") or (repaired and entry.get("key") != job.key.key):
+        there = {path: digest for path, digest in files.items() if context.files.digest(path) == digest}
+        return {**entry, "files": there, "unfinished": True} if there else None
     if entry.get("key") != job.key.key:
         return None
-    edited = [path for path, digest in files.items() if world.digest(path) != digest]
+    edited = [path for path, digest in files.items() if context.files.digest(path) != digest]
     if not edited:
         return entry
-    if job.phase is None or not _at_work(world, files):
+    if job.phase is None or not _at_work(context, files):
         return None
-    return {**entry, "files": {path: world.digest(path) for path in files}, "edited": edited}
+    return {**entry, "files": {path: context.files.digest(path) for path in files}, "edited": edited}
 
 
-def _at_work(world: World, paths: Iterable[str]) -> bool:
-    """Is some of it there and not committed? Then a person went on with what the agent of a phase had made (mended what a
-    hook complained of). If all is as HEAD has it they took it back, and it is done anew."""
-    from doflow.git import history
+def unchanged_files(job: Job, context: RunContext) -> dict[str, str]:
+    """The files an agent returned before a crash that are unchanged or deleted. The others were edited by the user."""
+    files: Mapping[str, str] = context.record.returned.get(job.name, {}).get("files", {})
+    return {path: digest for path, digest in files.items() if context.files.digest(path) in (digest, "")}
+
+
+def _at_work(context: RunContext, paths: Iterable[str]) -> bool:
+    """Is some of it present and uncommitted? Then the user continued the work of the phase (fixed what a hook rejected).
+    If everything matches HEAD they reverted it, and the phase runs again."""
 
     for path in paths:
-        data = history.show(world.git, "HEAD", f"{world.prefix}{path}")
+        data = history.file_at(context.git, "HEAD", f"{context.prefix}{path}")
         held = "" if data is None else hashlib.sha256(data).hexdigest()
-        if world.digest(path) not in ("", held):
+        if context.files.digest(path) not in ("", held):
             return True
     return False
 
 
-def outcome(entry: Mapping[str, Any]) -> Outcome:
-    """As the agent's end was, from what is written down of it."""
+def returned_outcome(entry: Mapping[str, Any]) -> Outcome:
+    """The agent's outcome, rebuilt from its entry in the event log."""
     return Outcome(Status.DONE, text=_text(entry), model=entry.get("model", ""), marker=entry.get("marker", ""),
                    agent=entry.get("agent", ""))  # fmt: skip
 
 
-def files(job: Job, world: World, mine: Sequence[Change]) -> dict[str, str]:
-    """What a job has made or changed: path → digest ('' = deleted). `mine`: what the fence saw of it."""
+def changed_files(job: Job, context: RunContext, mine: Sequence[Change]) -> dict[str, str]:
+    """The files a job created or changed: path → digest ('' = deleted). `mine`: the changes seen by the fence."""
     if job.watched:
-        return {change.path: world.digest(change.path) for change in mine if change.path != _tasks(job, world)} | {
-            path: world.digest(path) for path in (*job.makes, *_ticked(job, world))
-        }
-    return {path: world.digest(path) for path in job.makes}
+        return {
+            change.path: context.files.digest(change.path) for change in mine if change.path != _tasks(job, context)
+        } | {path: context.files.digest(path) for path in (*job.makes, *_ticked(job, context))}
+    return {path: context.files.digest(path) for path in job.makes}
 
 
-def write(job: Job, world: World, made: Mapping[str, str], outcome: Outcome, attempt: int, **more: Any) -> None:
-    """More, where there is any: `repairs`: how many led to it. `work`: the commit that holds the files as they were before
-    the job. `unfinished`: it is a command's to say whether that was enough."""
-    entry = world.ledger.add(
+def record_returned(
+    job: Job, context: RunContext, made: Mapping[str, str], outcome: Outcome, attempt: int, **more: Any
+) -> None:
+    """Optional fields: `repairs`: number of repairs so far. `work`: the commit with the files as they were before the job.
+    `unfinished`: a command decides whether the repairs are sufficient."""
+    entry = context.events.add(
         "returned",
         job.paid,
         **job.where,
         key=job.key.key,
         files=made,
-        log=watching.log_path(job, world, attempt),
+        log=step_logs.log_path(job, context, attempt),
         model=outcome.model,
-        **sessions.plain(outcome),
+        **call.session_fields(outcome),
         agent=outcome.agent,
-        marker=marker(job, world, outcome.text) if job.step.routes else "",
-        **({"anew": True} if job.phase and _done(job, world) else {}),
+        marker=find_marker(job, context, outcome.text) if job.step.routes else "",
+        **({"anew": True} if job.phase and _done(job, context) else {}),
         **{name: value for name, value in more.items() if value},
     )
-    world.book.returned[job.name] = entry
+    context.record.agent_returned(job.name, entry)
 
 
-def follow(job: Job, world: World) -> None:
-    """A command of the flow's own has changed what the agent returned (put it in order): it is that from now on. What the
-    agent had removed and the command made again is the command's."""
-    entry = world.book.returned.get(job.name, {})
+def update_returned(job: Job, context: RunContext) -> None:
+    """Update the recorded files after a command of the flow changed them (a formatter, say). Files that the agent deleted
+    and the command created again belong to the command."""
+    entry = context.record.returned.get(job.name, {})
     said: Mapping[str, str] = entry.get("files", {})
-    now = {path: world.digest(path) for path in said if said[path] or path in job.makes or not world.digest(path)}
+    now = {
+        path: context.files.digest(path)
+        for path in said
+        if said[path] or path in job.makes or not context.files.digest(path)
+    }
     if now != said:
         told = {key: value for key, value in entry.items() if key not in ("event", "at", "run")}
-        world.book.returned[job.name] = world.ledger.add("returned", job.paid, **{**told, "files": now})
+        entry = context.events.add("returned", job.paid, **{**told, "files": now})
+        context.record.agent_returned(job.name, entry)
 
 
-def _done(job: Job, world: World) -> bool:
-    """Was it done before, as it is now (also if that was taken back out of the history), or is it being mended since?"""
-    record, entry = world.book.steps.get(job.name), world.book.returned.get(job.name, {})
-    known = {*world.book.once.get(job.name, ()), *([record.key] if record else [])}
+def _done(job: Job, context: RunContext) -> bool:
+    """Was it done before with the same key (even if since removed from the history), or is it being repaired?"""
+    record, entry = context.record.steps.get(job.name), context.record.returned.get(job.name, {})
+    known = {*context.record.phase_keys(job.name), *([record.key] if record else [])}
     return bool(entry.get("anew")) or job.key.key in known
 
 
-def _tasks(job: Job, world: World) -> str:
-    """The task list that the agent ticks off; the statuses of a backlog are ours."""
-    path = world.phases(job.step) if job.phase and job.step.phases else ""
-    return "" if sections.is_backlog(path) else path
+def _tasks(job: Job, context: RunContext) -> str:
+    """The task list whose boxes the agent checks; the statuses of a backlog are written by doflow."""
+    path = context.phases(job.step) if job.phase and job.step.phases else ""
+    return "" if markdown.is_backlog(path) else path
 
 
-def _ticked(job: Job, world: World) -> tuple[str, ...]:
-    path = _tasks(job, world)
-    return (path,) if path and world.digest(path) else ()
+def _ticked(job: Job, context: RunContext) -> tuple[str, ...]:
+    path = _tasks(job, context)
+    return (path,) if path and context.files.digest(path) else ()
 
 
 def _text(entry: Mapping[str, Any]) -> str:

@@ -1,148 +1,148 @@
-"""Settling a job: its record into the lock, its files into a commit, its end into the ledger. Safe to repeat."""
+"""Completing a job: write its record to the lock file, commit its files, log its end. Safe to repeat."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from doflow.flow import markdown as sections
+from doflow.engine.jobs import commit_hooks
+from doflow.flow import backlog, markdown
 from doflow.flow.model import Outcome, Status, Step
-from doflow.git import repository as look
-from doflow.runs import step_logs as watching
-from doflow.runs.context import World
-from doflow.runs.freshness import freshness as judge, recorded_context as beside
+from doflow.git import commit, head_reader
+from doflow.runs import event_log, fingerprint, freshness, lockfile, step_logs
+from doflow.runs.context import RunContext
 from doflow.runs.job import Job
-from doflow.runs.state import event_log as ledger, fingerprint as keys, lockfile as lock
-from doflow.runs.state.lockfile import Artifact, Record
+from doflow.runs.lockfile import Artifact, StepRecord
+from doflow.util import atomic_files, timestamps
 from doflow.util.errors import WorldError
+from doflow.util.hints import Next
 
 
-def settle(job: Job, world: World, outcome: Outcome) -> Outcome:
-    with world.guard:
-        record, artifacts = _record(job, world, outcome)
-        world.put(job.name, record, artifacts)
-        if job.last or (job.phase and record.marker):
-            _whole(job, world, record)
-        if job.phase and sections.is_backlog(job.step.phases):
-            from doflow.engine.jobs import backlog_status as statuses
-
-            artifacts |= statuses.mark(job.step, world)
-        world.book.notes.pop(f"{job.step.id}.pending", None)
+def complete_job(job: Job, context: RunContext, outcome: Outcome) -> Outcome:
+    with context.guard:
+        record, artifacts = _record(job, context, outcome)
+        context.complete(job.name, record, artifacts)
+        if job.last or (job.step.kind == "implement" and record.marker):
+            _whole(job, context, record)
+        if job.phase and markdown.is_backlog(job.step.phases):
+            artifacts |= update_backlog_statuses(job.step, context)
+        context.record.remove_note(f"{job.step.id}.pending")
         try:
-            commits = job.commits or job.name in world.book.returned
-            commit = _committed(job, world, artifacts) if commits else ""
+            commits = job.commits or job.name in context.record.returned
+            commit = _committed(job, context, artifacts) if commits else ""
         except WorldError as error:
-            _forget(job, world)
-            kept = "the work is kept as it is; mend this and run the same command: no agent is called again"
+            _forget(job, context)
+            kept = "the work is kept; fix this and run the same command: no agent is called again"
             return Outcome(Status.FAILED, f"{job.name} is done but not committed: {error.message}",
-                           f"{error.hint}\n  {kept}" if error.hint else kept, held=True)  # fmt: skip
-        world.last_commit = commit
+                           error.advice, held=True, next=(*error.next, Next(why=kept)))  # fmt: skip
+        context.last_commit = commit
         event = "phase_complete" if job.phase else "step_complete"
         loose = not commits
-        world.ledger.add(
-            event, ledger.LATER if loose else True, **job.where, record=record.plain(), loose=loose, commit=commit
+        context.events.add(
+            event, event_log.LATER if loose else True, **job.where, record=record.plain(), loose=loose, commit=commit
         )
         if loose:
-            world.book.loose.add(job.name)
-        for told in (world.book.begun, world.book.returned, world.book.intents):
-            told.pop(job.name, None)
+            context.record.mark_uncommitted(job.name)
+        context.record.settle(job.name)
         if job.paid:
-            watching.remember(job, world)
+            step_logs.store_inputs(job, context)
     return outcome
 
 
-def of_phases(key: str, by: Mapping[str, str], at: str, again: Sequence[str] = ()) -> Record:
-    """The record of an implement step as a whole: what follows it is done again when its phases are. `again`: the marks of
-    phases that were done more than once as they are."""
-    return Record(key, marker=keys.short([key, *again], 16) if again else key[:16], by=by, at=at)
+def phases_record(key: str, by: Mapping[str, str], at: str, again: Sequence[str] = ()) -> StepRecord:
+    """The record of a whole implement step: steps after it run again when its phases do. `again`: the markers of phases
+    that ran more than once with the same key."""
+    return StepRecord(key, marker=fingerprint.short_hash([key, *again], 16) if again else key[:16], by=by, at=at)
 
 
-def _whole(job: Job, world: World, record: Record) -> None:
-    names = [f"{job.step.id}:{phase.number}" for phase, _ in judge.phase_keys(job.step, world)]
-    phases = [found for name in names if (found := world.book.steps.get(name))]
+def _whole(job: Job, context: RunContext, record: StepRecord) -> None:
+    names = [f"{job.step.id}:{phase.number}" for phase, _ in freshness.phase_keys(job.step, context)]
+    phases = [found for name in names if (found := context.record.steps.get(name))]
     if not job.last and len(phases) < len(names):
         return
     key = job.key.key if job.last else phases[-1].key
     again = [phase.marker for phase in phases if phase.marker]
-    held = world.book.steps.get(job.step.id)
+    held = context.record.steps.get(job.step.id)
     if held is None or held.key != key or again:
-        world.put(job.step.id, of_phases(key, record.by, record.at, again), {})
+        context.complete(job.step.id, phases_record(key, record.by, record.at, again), {})
 
 
-def complete_group(world: World, name: str) -> None:
-    """A step over items is done when every item is: its own record says so, without a commit."""
-    group = world.flow.step(name)
-    with world.guard:
+def complete_group(context: RunContext, name: str) -> None:
+    """Record a step over items as done when every item is; without a commit."""
+    group = context.flow.step(name)
+    with context.guard:
         keys_ = (
-            [world.book.steps[item.id].key for item in world.items(group) if item.id in world.book.steps]
+            [context.record.steps[item.id].key for item in context.items(group) if item.id in context.record.steps]
             if group
             else []
         )
-        if group is None or len(keys_) < len(world.items(group)):
+        if group is None or len(keys_) < len(context.items(group)):
             return
-        record = Record(keys.short(keys_, 64), by={}, at=ledger.now())
-        world.put(name, record, {})
-        world.book.loose.add(name)
-        world.ledger.add("step_complete", step=name, record=record.plain(), loose=True)
+        record = StepRecord(fingerprint.short_hash(keys_, 64), by={}, at=timestamps.now())
+        context.complete(name, record, {})
+        context.record.mark_uncommitted(name)
+        context.events.add("step_complete", step=name, record=record.plain(), loose=True)
 
 
-def marker(job: Job, world: World, text: str) -> str:
-    """The marker line of a routing step: in its artifact first, then in the agent's last words."""
-    return written(job.step, world) or sections.marker(text, tuple(route.when for route in job.step.routes))
+def find_marker(job: Job, context: RunContext, text: str) -> str:
+    """The marker line of a routing step: from its artifact, else from the end of the agent's answer."""
+    return marker_in_artifact(job.step, context) or markdown.marker(
+        text, tuple(route.when for route in job.step.routes)
+    )
 
 
-def written(step: Step, world: World) -> str:
-    """The marker that stands in the artifacts of a routing step now; '' = none."""
+def marker_in_artifact(step: Step, context: RunContext) -> str:
+    """The marker in the artifacts of a routing step; '' = none."""
     wanted = tuple(route.when for route in step.routes)
-    texts = (world.place.text(world.path(said)) or "" for said in step.makes)
-    return next((found for text in texts if (found := sections.marker(text, wanted))), "")
+    texts = (context.files.text(context.files.path(said)) or "" for said in step.makes)
+    return next((found for text in texts if (found := markdown.marker(text, wanted))), "")
 
 
-def _anew(job: Job, world: World) -> bool:
-    """A phase that was done before just as it is now (--force, doit forget): its code is new all the same, and what follows
-    it is told by this mark."""
-    return job.phase is not None and bool(world.book.returned.get(job.name, {}).get("anew"))
+def _ran_before(job: Job, context: RunContext) -> bool:
+    """A phase that ran before with the same key (--force, doit forget): its code is new, and this marker tells the steps
+    after it."""
+    return job.phase is not None and bool(context.record.returned.get(job.name, {}).get("anew"))
 
 
-def _routed(job: Job, world: World, outcome: Outcome) -> str:
-    return marker(job, world, outcome.text) if job.step.routes else ""
+def _routed(job: Job, context: RunContext, outcome: Outcome) -> str:
+    return find_marker(job, context, outcome.text) if job.step.routes else ""
 
 
-def commit_lock(world: World, subject: str, paths: tuple[str, ...] = (), step: str = "") -> str:
-    """Commit the lock by itself, with files that belong to it: approvals, answers, adopted edits, the end of a run."""
-    with world.guard:
-        world.write_lock()
-        if not world.settings.commit_artifacts:
+def commit_lock(context: RunContext, subject: str, paths: tuple[str, ...] = (), step: str = "") -> str:
+    """Commit the lock file with related files: approvals, answers, adopted edits, the end of a run."""
+    with context.guard:
+        context.write_lock()
+        if not context.settings.commit_artifacts:
             return ""
-        given = (*world.given, lock.NAME, *(path for path, _ in world.flow.inputs))
-        named = dict.fromkeys((*paths, *(f"{world.run.dir}/{name}" for name in given)))
-        return _commit(world, tuple(named), _message(world, subject, step, ""), {})
+        given = (*context.given, lockfile.NAME, *(path for path, _ in context.flow.inputs))
+        named = dict.fromkeys((*paths, *(f"{context.run.dir}/{name}" for name in given)))
+        return _commit(context, tuple(named), _message(context, subject, step, ""), {})
 
 
-def _record(job: Job, world: World, outcome: Outcome) -> tuple[Record, dict[str, Artifact]]:
-    made = {path: world.digest(path) for path in job.makes}
+def _record(job: Job, context: RunContext, outcome: Outcome) -> tuple[StepRecord, dict[str, Artifact]]:
+    made = {path: context.files.digest(path) for path in job.makes}
     reads = dict(job.key.reads)
-    by = beside.described(job.step, world)
-    if outcome.agent:  # somebody stood in for the agent that it belongs to
+    by = freshness.current_settings(job.step, context)
+    if outcome.agent:  # another agent replaced the configured one
         by |= {"agent": outcome.agent, "for": by.get("agent", "")}
     if outcome.model:
         by["model"] = outcome.model
-    spent = world.book.spent.get(job.step.id.partition(":")[0]) if job.phase is None else None
+    spent = context.record.spent.get(job.step.id.partition(":")[0]) if job.phase is None else None
     if spent and spent.usd:
         by["usd"] = f"{spent.usd:.4f}"
     elif outcome.usage and outcome.usage.usd is not None:
         by["usd"] = f"{outcome.usage.usd:.4f}"
-    if job.step.routes and written(job.step, world):
+    if job.step.routes and marker_in_artifact(job.step, context):
         by["marker"] = "artifact"
-    at = ledger.now()
-    marker = f"anew {at}" if _anew(job, world) else outcome.marker or _routed(job, world, outcome)
-    record = Record(job.key.key, _one(job.key.parts), reads or _NONE, made or _NONE, marker, _one(by), at)
+    at = timestamps.now()
+    marker = f"anew {at}" if _ran_before(job, context) else outcome.marker or _routed(job, context, outcome)
+    record = StepRecord(job.key.key, _one(job.key.parts), reads or _NONE, made or _NONE, marker, _one(by), at)
     author = "agent" if job.paid else "command" if job.step.kind == "shell" else "doflow"
     artifacts = {path: Artifact(digest, author, job.name) for path, digest in made.items()}
-    for path in world.book.returned.get(job.name, {}).get("files", {}):
-        held = world.book.artifacts.get(path)
-        if held is not None and path not in made and held.digest != world.digest(path):
-            artifacts[path] = Artifact(world.digest(path), job.name, held.step)
+    for path in context.record.returned.get(job.name, {}).get("files", {}):
+        held = context.record.artifacts.get(path)
+        if held is not None and path not in made and held.digest != context.files.digest(path):
+            artifacts[path] = Artifact(context.files.digest(path), job.name, held.step)
     return record, artifacts
 
 
@@ -151,77 +151,78 @@ _same: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 
 
 def _one(values: Mapping[str, str]) -> Mapping[str, str]:
-    """Equal small mappings are one object: ten thousand records of a long run hold the same few."""
+    """Share equal small mappings: a long run has thousands of identical ones."""
     return _same.setdefault(tuple(values.items()), values) if len(values) < 2 else values
 
 
-def _committed(job: Job, world: World, artifacts: Mapping[str, Artifact]) -> str:
-    entry = world.book.returned.get(job.name, {})
-    intent = world.book.intents.get(job.name)
-    world.write_lock(sync=not world.settings.commit_artifacts)
-    if not world.settings.commit_artifacts and not job.phase:
+def _committed(job: Job, context: RunContext, artifacts: Mapping[str, Artifact]) -> str:
+    entry = context.record.returned.get(job.name, {})
+    intent = context.record.intents.get(job.name)
+    context.write_lock(sync=not context.settings.commit_artifacts)
+    if not context.settings.commit_artifacts and not job.phase:
         return ""
-    if intent is not None:
-        from doflow.git import commit as commits
-
-        if commits.adopted(world.git, intent["base"], intent["new"]):
-            return str(intent["new"])
-    paths = {*entry.get("files", {}), *artifacts, f"{world.run.dir}/{lock.NAME}"}
-    paths |= {f"{world.run.dir}/{name}" for name in (*world.given, *(path for path, _ in world.flow.inputs))}
-    message = _message(world, _subject(job, world), job.step.id, job.key.key, job.phase.number if job.phase else "")
+    if intent is not None and commit.is_adopted(context.git, intent["base"], intent["new"]):
+        return str(intent["new"])
+    paths = {*entry.get("files", {}), *artifacts, f"{context.run.dir}/{lockfile.NAME}"}
+    paths |= {f"{context.run.dir}/{name}" for name in (*context.given, *(path for path, _ in context.flow.inputs))}
+    message = _message(context, _subject(job, context), job.step.id, job.key.key, job.phase.number if job.phase else "")
     verify = None
-    if world.settings.verify and job.phase and job.step.kind == "implement":
-        from doflow.engine.jobs import commit_hooks as showing
-
-        verify = showing.hooks(job, world)
-    made = _commit(world, tuple(sorted(paths)), message, job.where, job.paid, verify)
+    if context.settings.verify and job.phase and job.step.kind == "implement":
+        verify = commit_hooks.make_commit_verifier(job, context)
+    made = _commit(context, tuple(sorted(paths)), message, job.where, job.paid, verify)
     if verify is not None and made:
-        showing.after(job, world)
+        commit_hooks.run_post_commit(job, context)
     return made
 
 
 def _commit(
-    world: World,
+    context: RunContext,
     paths: tuple[str, ...],
     message: str,
     where: Mapping[str, str],
     paid: bool = True,
     verify: Callable[[str, str], str] | None = None,
 ) -> str:
-    from doflow.git import commit as commits
-
     def ready(base: str, new: str) -> None:
         if where:
-            world.ledger.add("intent", paid, **where, base=base, new=new)
+            context.events.add("intent", paid, **where, base=base, new=new)
 
-    now = look.find(str(world.root)).branch
-    if now != world.run.branch and not world.options.reopen:
+    now = head_reader.find_head(str(context.root)).branch
+    if now != context.run.branch and not context.options.reopen:
         raise WorldError(
-            f"the branch was switched from {world.run.branch} to {now or 'a detached HEAD'} while {world.run.name} ran",
-            f"git switch {world.run.branch}",
+            f"the branch was switched from {context.run.branch} to {now or 'a detached HEAD'} while {context.run.name} ran",
+            f"git switch {context.run.branch}",
         )
-    named = [f"{world.prefix}{path}" for path in (*paths, *world.own)]
-    return commits.commit(world.git, named, message, ready, verify=verify)
+    named = [f"{context.prefix}{path}" for path in (*paths, *context.own)]
+    return commit.commit(context.git, named, message, ready, verify=verify)
 
 
-def _forget(job: Job, world: World) -> None:
-    """A step that could not be committed is not done; its agent's result still counts (`returned`)."""
-    world.book.steps.pop(job.name, None)
+def _forget(job: Job, context: RunContext) -> None:
+    """Remove the record of a step that could not be committed; its agent's result is kept (`returned`)."""
+    context.record.remove_step(job.name)
     if job.last:
-        world.book.steps.pop(job.step.id, None)
-    with suppress(WorldError):  # the disk may be what is wrong
-        world.write_lock()
+        context.record.remove_step(job.step.id)
+    with suppress(WorldError):  # the disk itself may be the problem
+        context.write_lock()
 
 
-def _subject(job: Job, world: World) -> str:
+def _subject(job: Job, context: RunContext) -> str:
     if job.subject:
         return job.subject
     if job.phase:
-        params = world.params_of(job.step) | {"phase": job.phase.number, "title": job.phase.title, "step": job.step.id}
+        params = context.params_of(job.step) | {
+            "phase": job.phase.number,
+            "title": job.phase.title,
+            "step": job.step.id,
+        }
         said = job.step.commit or ("{step}: {title}" if job.phase.number == "all" else "Phase {phase}: {title}")
-        return keys.substitute(said, params)
-    names = ", ".join(job.step.makes) or "what had to be mended"
-    return keys.substitute(job.step.commit, world.params_of(job.step)) if job.step.commit else f"{job.step.id}: {names}"
+        return fingerprint.substitute(said, params)
+    names = ", ".join(job.step.makes) or "fix failing check"
+    return (
+        fingerprint.substitute(job.step.commit, context.params_of(job.step))
+        if job.step.commit
+        else f"{job.step.id}: {names}"
+    )
 
 
 def _one_line(subject: str) -> str:
@@ -230,11 +231,68 @@ def _one_line(subject: str) -> str:
     return " ".join(plain.split())[:120].rstrip()
 
 
-def _message(world: World, subject: str, step: str, key: str, phase: str = "") -> str:
-    lines = [_one_line(subject) or _one_line(f"{step} of {world.run.name}"), "", f"Doflow-Run: {world.run.name}"]
+def _message(context: RunContext, subject: str, step: str, key: str, phase: str = "") -> str:
+    lines = [_one_line(subject) or _one_line(f"{step} of {context.run.name}"), "", f"Doflow-Run: {context.run.name}"]
     lines += [f"Doflow-Step: {step}"] if step else []
     lines += [f"Doflow-Phase: {phase}"] if phase else []
     lines += [f"Doflow-Key: {key}"] if key else []
-    if world.run.issue:
-        lines.append(f"Doflow-Issue: {' '.join(world.run.issue.split())}")
+    if context.run.issue:
+        lines.append(f"Doflow-Issue: {' '.join(context.run.issue.split())}")
     return "\n".join(lines) + "\n"
+
+
+def update_backlog_statuses(step: Step, context: RunContext, number: str = "", status: str = "") -> dict[str, Artifact]:
+    """Update the statuses in a backlog, one of them to `status`; returns the file as an artifact for the lock file."""
+    path = context.phases(step)
+    text = context.files.text(path) if markdown.is_backlog(path) else None
+    if text is None:
+        return {}
+    new = backlog.with_statuses(text, _known(step, context, text, path) | ({number: status} if number else {}))
+    if new != text:
+        atomic_files.write_file(str(context.root / path), new.encode("utf-8", "surrogateescape"))
+    held = context.record.artifacts.get(path) or Artifact("", "doflow", step.id)
+    found = {path: Artifact(context.files.digest(path), held.author, held.step)}
+    context.record.add_artifacts(found)
+    return found
+
+
+def recognise_backlog(context: RunContext) -> None:
+    """After a crash between file and lock: a backlog that differs from its draft only in statuses was written by doflow."""
+    for step in context.flow.steps:
+        path = context.files.path(step.makes[0]) if step.kind == "install" else ""
+        held = context.record.artifacts.get(path)
+        if (
+            held is None
+            or held.author == "person"
+            or not markdown.is_backlog(path)
+            or held.digest == context.files.digest(path)
+        ):
+            continue
+        text, draft = context.files.text(path), context.files.text(context.files.path(step.reads[0].path))
+        if text and draft and backlog.without_statuses(text) == backlog.without_statuses(draft):
+            context.record.add_artifacts({path: Artifact(context.files.digest(path), held.author, held.step)})
+
+
+def _known(step: Step, context: RunContext, text: str, path: str) -> dict[str, str]:
+    """Complete: has a record. Failed: until it is tried again. Ready: every step over the same items is done."""
+    ready = _ready(step, context)
+    found: dict[str, str] = {}
+    for item in backlog.subtasks(backlog.parse_backlog(text, path)):
+        name, now = item["id"], item["status"]
+        if f"{step.id}:{name}" in context.record.steps:
+            found[name] = backlog.COMPLETE
+        elif now in (backlog.FAILED, "Obsolete"):
+            found[name] = now
+        else:
+            found[name] = backlog.READY if name in ready else backlog.PLANNED
+    return found
+
+
+def _ready(step: Step, context: RunContext) -> set[str]:
+    """The subtasks for which every step over the same items is done."""
+    over = [other for other in context.flow.steps if other.foreach == step.phases]
+    parts = [
+        {dict(item.params)["item_id"] for item in context.items(other) if item.id in context.record.steps}
+        for other in over
+    ]
+    return set.intersection(*parts) if parts else set()

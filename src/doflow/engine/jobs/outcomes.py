@@ -1,64 +1,76 @@
-"""How a job can end short of success: in words that say what happened, where, and what to type next."""
+"""Unsuccessful outcomes of a job: what happened, where, and the next command."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from doflow.flow.model import Outcome, Status
-from doflow.runs.context import World
+from doflow.guard.fence.scope import Scope
+from doflow.runs import next_steps
+from doflow.runs.context import RunContext
 from doflow.runs.job import Job
-from doflow.util.records import replace
+from doflow.util.hints import Next
+
+QUARANTINE = ("doflow", "quarantine", "list")
 
 
-def in_the_way(job: Job, world: World, edited: tuple[str, ...]) -> Outcome:
+def edits_in_the_way(job: Job, context: RunContext, edited: tuple[str, ...]) -> Outcome:
     names = ", ".join(edited)
     name = job.step.id
-    hint = f"doflow adopt {name}   keeps your text   or   {world.again} --force={name}   rebuilds it"
-    return Outcome(Status.PAUSED, f"{name} is to be done again, but {names} carries an edit by hand", hint)
+    keep = Next(("doflow", "adopt", name), does="keeps your edits")
+    rebuild = next_steps.resume(context, f"--force={name}", does="regenerates it", link="or")
+    reason = f"{name} is out of date, but {names} has manual edits"
+    return Outcome(Status.PAUSED, reason, next=(keep, rebuild))
 
 
-def broken(job: Job, world: World, trouble: str, denied: tuple[str, ...] = ()) -> Outcome:
-    """Refused, rather than failed: it was kept from writing something, and the artifact is not there."""
-    hint = f"doflow logs {job.step.id} shows what the agent said; then: {world.again}"
-    reason = f"{job.name} did not keep its contract: {trouble}"
+def check_failed(job: Job, context: RunContext, trouble: str, denied: tuple[str, ...] = ()) -> Outcome:
+    """Refused rather than failed if a write was denied and the artifact is missing."""
+    steps = next_steps.show_logs_then_resume(job.step.id, context, "shows the agent's output")
+    reason = f"{job.name} failed its checks: {trouble}"
     if not denied:
-        return Outcome(Status.FAILED, reason, hint)
-    missing = any(not world.digest(path) for path in job.makes)
+        return Outcome(Status.FAILED, reason, next=steps)
+    missing = any(not context.files.digest(path) for path in job.makes)
     told = "; ".join(denied)
-    return Outcome(Status.REFUSED if missing else Status.FAILED, f"{reason}; on the way it was refused: {told}", hint)
+    status = Status.REFUSED if missing else Status.FAILED
+    return Outcome(status, f"{reason}; it was also denied: {told}", next=steps)
 
 
-def strayed(
-    job: Job, world: World, strays: tuple[str, ...], mine: tuple[str, ...], beside: tuple[str, ...], held: bool
+def out_of_scope(
+    job: Job, context: RunContext, strays: tuple[str, ...], mine: tuple[str, ...], beside: tuple[str, ...], held: bool
 ) -> Outcome:
-    """What it wrote elsewhere is put back; an artifact that keeps its contract is `held` for the person to take."""
+    """The changes out of scope were reverted; an artifact that passed its checks is `held` for the user to adopt."""
     names = ", ".join(strays[:5]) + (f" and {len(strays) - 5} more" if len(strays) > 5 else "")
-    who = f"{job.name}, or a step at work beside it ({', '.join(beside[:5])})," if beside else job.name
-    reason = f"{who} wrote where it may not: {names}"
-    hint = f"that is put back as it was and kept: doflow quarantine list{_leave(job, world, strays)}"
+    who = f"{job.name}, or a step running in parallel ({', '.join(beside[:5])})," if beside else job.name
+    reason = f"{who} modified files outside its scope: {names}"
+    steps = (Next(QUARANTINE, "reverted; a copy is in quarantine"), *_leave(job, context, strays))
     if held:
-        hint += f"\n  {', '.join(job.makes)} is fine: doflow adopt {job.step.id}   takes it without another call"
-    return Outcome(Status.REFUSED, reason, hint, held=held, files=mine if held else ())
+        adopt = ("doflow", "adopt", job.step.id)
+        steps = (*steps, Next(adopt, f"{', '.join(job.makes)} passed its checks", "keeps it without another call"))
+    return Outcome(Status.REFUSED, reason, held=held, files=mine if held else (), next=steps)
 
 
-def _leave(job: Job, world: World, strays: tuple[str, ...]) -> str:
-    """Whether and how a path of each kind could be allowed; one line for each."""
-    from doflow.guard.fence.scope import Scope
-
-    scope = Scope(job, world)
-    first = {_bar(_foreign(world, path) or scope.bar(path), job): path for path in reversed(strays)}
-    made = {path: found.step for path, found in world.book.artifacts.items()}
-    return "".join(
-        f"\n  {_WAYS[bar].format(path=path, step=made.get(path) or 'STEP')}" for bar, path in sorted(first.items())
-    )
+def _leave(job: Job, context: RunContext, strays: tuple[str, ...]) -> tuple[Next, ...]:
+    """Whether and how each kind of path could be allowed; one line per kind."""
+    scope = Scope(job, context)
+    first = {_bar(_foreign(context, path) or scope.bar(path), job): path for path in reversed(strays)}
+    made = {path: found.step for path, found in context.record.artifacts.items()}
+    return tuple(_way(bar, path, made.get(path) or "STEP") for bar, path in sorted(first.items()))
 
 
-def _foreign(world: World, path: str) -> str:
-    """`foreign` for a path in a repository of its own, a submodule for instance."""
+def _way(bar: str, path: str, maker: str) -> Next:
+    if bar == "made":
+        reject = ("doflow", "reject", maker, "--note", "…")
+        return Next(reject, f"{path} is an artifact of {maker}", "asks for a revision; or edit it yourself")
+    return Next(why=_WAYS[bar].format(path=path))
+
+
+def _foreign(context: RunContext, path: str) -> str:
+    """`foreign` for a path in a nested repository, such as a submodule."""
     parts = path.split("/")[:-1]
     above = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
-    return "foreign" if any(os.path.lexists(world.root / folder / ".git") for folder in above) else ""
+    return "foreign" if any(os.path.lexists(context.root / folder / ".git") for folder in above) else ""
 
 
 def _bar(bar: str, job: Job) -> str:
@@ -66,45 +78,45 @@ def _bar(bar: str, job: Job) -> str:
 
 
 _WAYS = {
-    "always": "{path}: no flow can allow it, for git, doflow or an agent program goes by it; if it must change, change it "
-    "yourself while nothing runs",
-    "fixer": "{path}: a fixer may change what is reviewed and nothing else",
-    "foreign": "{path} is in a repository of its own, which no step changes",
-    "made": "{path} belongs to {step}, which made it: doflow reject {step} --note '…' has it revised, or edit it yourself",
-    "protect": "{path} is named by `protect:`; take it out there to let agents change it",
-    "writes": "`writes:` of the step in the flow would allow {path}",
+    "always": "{path} is always protected because it controls git, doflow or the agent; edit it yourself while no run is "
+    "active",
+    "fixer": "{path}: a fixer may change only the reviewed files",
+    "foreign": "{path} is in a nested repository, which steps may not change",
+    "protect": "{path} is listed under `protect:`; remove it there to let agents change it",
+    "writes": "add {path} to `writes:` of the step to allow it",
 }
 
 
-def hinted(outcome: Outcome, world: World) -> Outcome:
-    if outcome.status is not Status.RATE_LIMITED or " or later: " in outcome.hint:
+def with_resume_time(outcome: Outcome, context: RunContext) -> Outcome:
+    """For a rate limit: add the command that continues, and from when."""
+    if outcome.status is not Status.RATE_LIMITED or any(step.at for step in outcome.next):
         return outcome
-    when = f"at {outcome.resume_at} or later: {world.again}"
-    return replace(outcome, hint=f"{when}\n  {outcome.hint}" if outcome.hint else when)
+    others = tuple(step for step in outcome.next if not step.runs_flow)
+    return replace(outcome, next=(next_steps.resume(context, at=outcome.resume_at), *others))
 
 
-def leftovers(outcome: Outcome, left: tuple[str, ...]) -> Outcome:
+def with_leftovers(outcome: Outcome, left: tuple[str, ...]) -> Outcome:
     if not left:
         return outcome
     names = ", ".join(left[:3]) + (" …" if len(left) > 3 else "")
-    kept = f"what it left ({names}) is kept: doflow quarantine list"
-    return replace(outcome, hint=f"{outcome.hint}\n  {kept}" if outcome.hint else kept)
+    return replace(outcome, next=(*outcome.next, Next(QUARANTINE, f"what it left ({names}) is in quarantine")))
 
 
-def told(job: Job, world: World, outcome: Outcome) -> None:
-    """Write down how a job ended that did not succeed. A pause is not an end: it goes on from there."""
-    about: dict[str, Any] = {**job.where, "message": outcome.reason, "hint": outcome.hint}
+def log_outcome(job: Job, context: RunContext, outcome: Outcome) -> None:
+    """Log the outcome of a job that did not succeed. A pause is not an end: the job continues later."""
+    hint = next_steps.event_fields(outcome.hint, outcome.next, context)
+    about: dict[str, Any] = {**job.where, "message": outcome.reason, **hint}
     if outcome.status is Status.RATE_LIMITED:
-        world.ledger.add("rate_limited", **about, resumeAt=outcome.resume_at)
+        context.events.add("rate_limited", **about, resumeAt=outcome.resume_at)
     elif outcome.status is Status.PAUSED:
-        world.ledger.add("paused", **about)
+        context.events.add("paused", **about)
     elif outcome.status is Status.CANCELLED:
-        world.ledger.add("stopped", **job.where, held=outcome.held)
+        context.events.add("stopped", **job.where, held=outcome.held)
     else:
         kept = (
-            {path: world.digest(path) for path in (*job.makes, *outcome.files)}
+            {path: context.files.digest(path) for path in (*job.makes, *outcome.files)}
             if outcome.status is Status.REFUSED and outcome.held
             else {}
         )
-        world.book.kept.update(kept)
-        world.ledger.add("error", **about, status=outcome.status.value, held=outcome.held, kept=kept)
+        context.record.hold_files(kept)
+        context.events.add("error", **about, status=outcome.status.value, held=outcome.held, kept=kept)

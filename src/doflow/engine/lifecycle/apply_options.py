@@ -1,98 +1,99 @@
-"""What the command line asks of a run: is all that it names there? Then what the person says is done is taken as done."""
+"""Options of a run: validate what they name, and mark the steps of --completed as done."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from doflow.engine.jobs import adoption
 from doflow.flow.model import Step
-from doflow.flow.parsing import limits
-from doflow.git import repository as look
-from doflow.runs.context import World
-from doflow.runs.freshness import freshness as judge
-from doflow.runs.state import lockfile as lock
+from doflow.flow.parsing import step_builder
+from doflow.git import refs
+from doflow.runs import freshness, lockfile, lost_runs, next_steps
+from doflow.runs.context import RunContext
 from doflow.util.errors import DoflowError, UsageError, WorldError
+from doflow.util.hints import Next
 
 
-def fit(world: World) -> None:
-    """Raises if a step, a phase, an item, a limit or the run's own branch is not there; nothing is written yet."""
-    if world.options.budget:
-        limits.budget(world.options.budget)
-    known = [step.id for step in world.flow.steps]
-    for name in sorted(world.options.force | world.options.completed):
+def validate_options(context: RunContext) -> None:
+    """Raise if a step, a phase, an item, a limit or the run's branch does not exist; writes nothing."""
+    if context.options.budget:
+        step_builder.parse_budget(context.options.budget)
+    known = [step.id for step in context.flow.steps]
+    for name in sorted(context.options.force | context.options.completed):
         step, _, part = name.partition(":")
         if step not in known:
-            raise UsageError(f"{world.flow.name} has no step {name} (it has: {', '.join(known)})", "doit list --all")
+            raise UsageError(f"{context.flow.name} has no step {name} (it has: {', '.join(known)})", "doit list --all")
         if part:
-            _part(world, name, part)
-    for name in sorted(world.options.completed):
-        _finished(world, name)
-    run = world.run
-    if not run.fresh and run.branch != world.head.branch and not (world.run_dir / lock.NAME).exists():
-        gone = run.branch not in look.branches(world.head)
-        what = "does not exist any more" if gone else "is not checked out"
-        hint = f'git switch {run.branch}   or start another run: doit {run.flow} --new --goal="…"'
-        if gone:
-            from doflow.runs import lost_runs_astray as astray
-
-            hint = astray.anew(world)
-        raise WorldError(f"run {run.name} lies on branch {run.branch}, which {what}", hint)
+            _part(context, name, part)
+    for name in sorted(context.options.completed):
+        _finished(context, name)
+    run = context.run
+    if not run.fresh and run.branch != context.head.branch and not (context.run_dir / lockfile.NAME).exists():
+        gone = run.branch not in refs.branch_names(context.head)
+        what = "no longer exists" if gone else "is not checked out"
+        new = Next(("doit", run.flow, "--new", "--goal=…"), "start another run", link="or")
+        steps = lost_runs.recovery_commands(context) if gone else (Next(("git", "switch", run.branch)), new)
+        raise WorldError(f"run {run.name} is on branch {run.branch}, which {what}", steps=steps)
 
 
-def complete(world: World, begin: Callable[[], None]) -> None:
-    """--completed: the person says these are done; written down, so that the state does not lie."""
-    from doflow.engine.jobs import adoption as adopting
-
-    for name in sorted(world.options.completed):
-        if not _fresh(world, name):
+def adopt_completed(context: RunContext, begin: Callable[[], None]) -> None:
+    """--completed: record these steps as done."""
+    for name in sorted(context.options.completed):
+        if not _fresh(context, name):
             begin()
-            adopting.take(world, name, f"{name} is taken as done (--completed)")
+            adoption.adopt_step(context, name, f"{name} marked as done (--completed)")
 
 
-def _part(world: World, name: str, part: str) -> None:
-    """A phase or an item that is named must be one."""
-    step = world.flow.step(name.partition(":")[0])
+def _part(context: RunContext, name: str, part: str) -> None:
+    """Raise if a phase or an item does not exist."""
+    step = context.flow.step(name.partition(":")[0])
     assert step is not None
-    parts = _parts(step, world)
+    parts = _parts(step, context)
     if parts is None:
-        raise UsageError(f"{step.id} has no parts: there is no {name}", f"name the step alone: {step.id}")
+        raise UsageError(f"{step.id} has no parts, so {name} does not exist", f"name the step alone: {step.id}")
     if part not in parts:
         there = f"it has: {', '.join(parts)}" if parts else "none is known yet"
         raise UsageError(f"{step.id} has no part {part} ({there})", "doit list --all")
 
 
-def _parts(step: Step, world: World) -> list[str] | None:
-    """The phases or items of a step as they are now; None if it is a step that has none."""
+def _parts(step: Step, context: RunContext) -> list[str] | None:
+    """The current phases or items of a step; None if its kind has none."""
     if step.foreach:
-        return [item.id.partition(":")[2] for item in world.items(step)]
+        return [item.id.partition(":")[2] for item in context.items(step)]
     if step.kind != "implement":
         return None
-    if world.run.fresh or not world.digest(world.phases(step)):
+    if context.run.fresh or not context.files.digest(context.phases(step)):
         return []
     try:
-        return [phase.number for phase, _ in judge.phase_keys(step, world)]
+        return [phase.number for phase, _ in freshness.phase_keys(step, context)]
     except DoflowError:
         return []
 
 
-def _finished(world: World, name: str) -> None:
-    """What is to be taken as done must be there."""
-    step = world.step(name)
+def _finished(context: RunContext, name: str) -> None:
+    """Raise if the artifacts of a step to mark as done do not exist."""
+    step = context.step(name)
     if step is None:
-        raise UsageError(f"{name} cannot be taken as done by itself", f"--completed={name.partition(':')[0]}")
-    wanted = [world.phases(step)] if step.kind == "implement" else [world.path(said) for said in step.makes]
-    missing = [path for path in wanted if not world.digest(path)]
+        raise UsageError(f"{name} cannot be marked as done by itself", f"--completed={name.partition(':')[0]}")
+    wanted = [context.phases(step)] if step.kind == "implement" else [context.files.path(said) for said in step.makes]
+    missing = [path for path in wanted if not context.files.digest(path)]
     if missing:
         raise UsageError(
-            f"{name} cannot be taken as done: {', '.join(missing)} does not exist",
-            f"write it, or let its agent do it: {world.again} without --completed={name}",
+            f"{name} cannot be marked as done: missing {', '.join(missing)}",
+            "write it",
+            (
+                next_steps.resume_now(
+                    context, why="let its agent write it", does=f"without --completed={name}", link="or"
+                ),
+            ),
         )
 
 
-def _fresh(world: World, name: str) -> bool:
-    step = world.step(name)
-    if step is None or name not in world.book.steps:
+def _fresh(context: RunContext, name: str) -> bool:
+    step = context.step(name)
+    if step is None or name not in context.record.steps:
         return False
     if step.kind == "implement":
-        keyed = judge.phase_keys(step, world)
-        return all(judge.of_phase(step, phase, key, world).fresh for phase, key in keyed)
-    return step.kind == "gate" or judge.of_step(step, world).fresh
+        keyed = freshness.phase_keys(step, context)
+        return all(freshness.phase_freshness(step, phase, key, context).fresh for phase, key in keyed)
+    return step.kind == "gate" or freshness.step_freshness(step, context).fresh

@@ -1,134 +1,140 @@
-"""The end of a run: what has no commit of its own is recorded, the end is told, the whole is stamped."""
+"""The end of a run: commit what is not committed yet, log the end, write the up-to-date stamp."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 
-from doflow.config import uptodate_stamp as hot
+from doflow.config import uptodate_stamp
 from doflow.config.project import Project
-from doflow.engine.jobs import adoption as adopting
-from doflow.engine.jobs.commit import commit_lock, complete_group, of_phases
+from doflow.engine.jobs import adoption
+from doflow.engine.jobs.commit import commit_lock, complete_group, phases_record
 from doflow.flow.model import Step
-from doflow.runs import catalogue as runs
-from doflow.runs.context import World
-from doflow.runs.freshness import freshness as judge
-from doflow.runs.state import lockfile as lock
+from doflow.runs import catalogue, freshness, lockfile
+from doflow.runs.context import RunContext
+from doflow.util import globs
 from doflow.util.errors import WorldError
 from doflow.util.timestamps import now
 
 
-def complete(world: World, begun: bool) -> None:
-    book = world.book
-    if world.head.branch == world.run.branch:
-        for step in world.flow.steps:  # over no items at all, or killed right after the last of them
-            if step.id in world.order() and step.id not in book.steps:
-                _complete(world, step)
-    loose = sorted(name for name in book.loose if name in book.steps or name in book.approvals) or sorted(world.own)[:1]
-    ended = book.last.get("event", "pipeline_complete") == "pipeline_complete"
-    if not begun and not ended:  # killed while its end was being recorded
-        loose = loose or ["the end"]
-    if loose and world.head.branch == world.run.branch:
+def complete_run(context: RunContext, begun: bool) -> None:
+    book = context.record
+    if context.head.branch == context.run.branch:
+        for step in context.flow.steps:  # no items, or killed right after the last one
+            if step.id in context.order.active() and step.id not in book.steps:
+                _complete(context, step)
+    loose = (
+        sorted(name for name in book.uncommitted if name in book.steps or name in book.approvals)
+        or sorted(context.own)[:1]
+    )
+    ended = book.last_event.get("event", "pipeline_complete") == "pipeline_complete"
+    if not begun and not ended:  # killed while the end was being recorded
+        loose = loose or ["the run"]
+    if loose and context.head.branch == context.run.branch:
         names = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
         try:
-            commit_lock(world, f"Record {names}")
+            commit_lock(context, f"Record completion of {names}")
         except WorldError as error:
-            world.ledger.add("warning", message=f"the lock is written but not committed: {error.message}")
-        book.loose.clear()
-    end = {"flow": world.flow.name, "steps": len(world.order())}
+            context.events.add("warning", message=f"doflow.lock is written but not committed: {error.message}")
+        book.mark_committed()
+    end = {"flow": context.flow.name, "steps": len(context.order.active())}
     if begun:
-        world.ledger.add("pipeline_complete", **end)
-    else:  # nothing was to be done: told, not written down again
-        world.listen({"event": "pipeline_complete", "at": now(), "run": world.run.name, **end})
+        context.events.add("pipeline_complete", **end)
+    else:  # nothing to do: reported, not logged again
+        context.listen({"event": "pipeline_complete", "at": now(), "run": context.run.name, **end})
 
 
-def _complete(world: World, step: Step) -> None:
+def _complete(context: RunContext, step: Step) -> None:
     if step.foreach:
-        complete_group(world, step.id)
-    elif step.kind == "implement":  # its last phase was taken out of the list before it was done
-        keyed = judge.phase_keys(step, world)
-        if all(f"{step.id}:{phase.number}" in world.book.steps for phase, _ in keyed):
-            world.put(step.id, of_phases(keyed[-1][1].key, {}, now()), {})
-            world.book.loose.add(step.id)
+        complete_group(context, step.id)
+    elif step.kind == "implement":  # its last phase was removed from the list before it ran
+        keyed = freshness.phase_keys(step, context)
+        if all(f"{step.id}:{phase.number}" in context.record.steps for phase, _ in keyed):
+            context.complete(step.id, phases_record(keyed[-1][1].key, {}, now()), {})
+            context.record.mark_uncommitted(step.id)
 
 
-def fresh(world: World) -> bool:
-    """Is every active step up to date as things are now, with no edit that is not recorded yet?"""
-    for name in world.order():
-        step = world.flow.step(name)
+def is_up_to_date(context: RunContext) -> bool:
+    """Is every active step up to date, without unrecorded edits?"""
+    for name in context.order.active():
+        step = context.flow.step(name)
         if step is None or step.kind == "gate":
             continue
-        parts = world.items(step) if step.foreach else (step,)
+        parts = context.items(step) if step.foreach else (step,)
         if step.kind == "implement":
-            keyed = judge.phase_keys(step, world)
-            if any(not judge.of_phase(step, phase, key, world).fresh for phase, key in keyed):
+            keyed = freshness.phase_keys(step, context)
+            if any(not freshness.phase_freshness(step, phase, key, context).fresh for phase, key in keyed):
                 return False
             continue
         for part in parts:
-            verdict = judge.of_step(part, world)
-            if not verdict.fresh or adopting.unknown(world, verdict.edited):
+            verdict = freshness.step_freshness(part, context)
+            if not verdict.fresh or adoption.unrecorded_edits(context, verdict.edited):
                 return False
     return True
 
 
-def stamp(world: World, project: Project, environ: Mapping[str, str]) -> None:
-    """Everything that the answer "nothing to do" rests on."""
-    if world.frozen or world.flow.varies or world.flow.in_sessions or not project.unchanged():
+def write_stamp(context: RunContext, project: Project, environ: Mapping[str, str]) -> None:
+    """Write the stamp over everything that "nothing to do" depends on."""
+    if context.frozen or context.flow.varies or context.flow.in_sessions or not project.unchanged():
         return
-    root = str(world.root)
-    names = {os.path.join(root, path) for path in world.book.artifacts}
-    for step in world.flow.steps:
+    root = str(context.root)
+    names = {os.path.join(root, path) for path in context.record.artifacts}
+    for step in context.flow.steps:
         for read in (*step.reads, *step.needs):
-            said = world.path(read.path)
-            names |= {os.path.join(root, path) for path in world.place.expand(read.path)}
-            if any(mark in said for mark in "*?["):
+            said = context.files.path(read.path)
+            names |= {os.path.join(root, path) for path in context.files.expand(read.path)}
+            if globs.is_pattern(said):
                 names |= _folders(root, said)
         lists = [*((step.phases, *step.phases_or) if step.phases else ())]
         lists += [step.foreach] if isinstance(step.foreach, str) else []
-        names |= {os.path.join(root, world.path(said)) for said in lists}
+        names |= {os.path.join(root, context.files.path(said)) for said in lists}
     names |= {os.path.realpath(name) for name in names if os.path.islink(name)}
     names |= {*project.sources, os.path.join(root, "dodo.py"), os.path.join(root, "doflow.yaml")}
-    names |= {os.path.join(root, world.run.dir, name) for name in (lock.NAME, world.input)}
-    names |= _git_files(world) | {os.path.join(root, os.path.dirname(world.run.dir))}
-    steps = _tasks(world)
-    goal = world.run.goal if runs.digest(world.run.goal) == world.run.goal_digest else None
-    values: dict[str, object] = {"goal": goal, "run": world.run.name, "steps": steps, "usual": _usual(world)}
-    values["count"] = len(world.order())
-    seen = hot.look(names)
-    if fresh(world):  # looked at after the files were listed: an edit since then shows in one or the other
-        hot.write(root, world.flow.name, values, seen, dict(environ))
+    names |= {os.path.join(root, context.run.dir, name) for name in (lockfile.NAME, context.input)}
+    names |= _git_files(context) | {os.path.join(root, os.path.dirname(context.run.dir))}
+    steps = _tasks(context)
+    goal = context.run.goal if catalogue.digest(context.run.goal) == context.run.goal_digest else None
+    values: dict[str, object] = {"goal": goal, "run": context.run.name, "steps": steps, "usual": _usual(context)}
+    values["count"] = len(context.order.active())
+    seen = uptodate_stamp.file_signatures(names)
+    if is_up_to_date(context):  # checked after listing the files: a later edit shows in one of the two
+        uptodate_stamp.write_stamp(root, context.flow.name, values, seen, dict(environ))
 
 
-def _tasks(world: World) -> list[str]:
-    """The doit tasks of all active steps in their order, as a run names them that finds them up to date."""
-    found: dict[str, list[str]] = {name: [] for name in world.order()}
-    for node in world.plan.nodes:
-        step = world.flow.step(node.step)
+def _tasks(context: RunContext) -> list[str]:
+    """The doit tasks of all active steps in order."""
+    found: dict[str, list[str]] = {name: [] for name in context.order.active()}
+    for node in context.plan.nodes:
+        step = context.flow.step(node.step)
         if step is None or step.id not in found:
             continue
         if node.role == "phases":
-            found[step.id] += [f"{node.name}:{phase.number}" for phase, _ in judge.phase_keys(step, world)]
+            found[step.id] += [f"{node.name}:{phase.number}" for phase, _ in freshness.phase_keys(step, context)]
         elif node.role == "each":
-            found[step.id] += [f"{world.flow.name}:{item.id}" for item in world.items(step)]
+            found[step.id] += [f"{context.flow.name}:{item.id}" for item in context.items(step)]
         else:
             found[step.id].append(node.name)
     return [task for tasks in found.values() for task in tasks]
 
 
-def _usual(world: World) -> bool:
-    """Would a command that names no run mean this one?"""
-    mine = [run for run in runs.known(world.root, os.path.dirname(world.run.dir)) if run.flow == world.flow.name]
-    here = [run.name for run in mine if run.branch == world.head.branch]
-    return (here[-1] if here else "") == world.run.name or [run.name for run in mine] == [world.run.name]
+def _usual(context: RunContext) -> bool:
+    """Does a command without --run select this run?"""
+    mine = [
+        run
+        for run in catalogue.list_runs(context.root, os.path.dirname(context.run.dir))
+        if run.flow == context.flow.name
+    ]
+    here = [run.name for run in mine if run.branch == context.head.branch]
+    return (here[-1] if here else "") == context.run.name or [run.name for run in mine] == [context.run.name]
 
 
-def _git_files(world: World) -> set[str]:
-    head = world.head
+def _git_files(context: RunContext) -> set[str]:
+    head = context.head
     found = {os.path.join(head.git_dir, "HEAD"), os.path.join(head.common_dir, "packed-refs")}
     return found | ({os.path.join(head.common_dir, head.ref)} if head.ref else set())
 
 
 def _folders(root: str, said: str) -> set[str]:
-    """The folders in which a glob could find something new."""
-    fixed = os.path.join(root, said.split("*")[0].split("?")[0].split("[")[0]).rsplit("/", 1)[0]
+    """The folders in which a glob could match new files."""
+    fixed = os.path.join(root, said.split("*")[0].split("?")[0]).rsplit("/", 1)[0]
     return {folder for folder, _, _ in os.walk(fixed)} | {fixed}

@@ -1,91 +1,85 @@
-"""Which run a command means, and which steps that run has: the words of a command line held against what is there."""
+"""Resolves a command line to a run, and the steps of that run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from doflow.config import project
 from doflow.engine.lifecycle.session import Session
+from doflow.flow import plan
+from doflow.flow.model import Flow, Param, Route, Step
+from doflow.git import head_reader, refs
+from doflow.runs import catalogue, fingerprint, lockfile, lost_runs, session_layout
+from doflow.runs.catalogue import ResumeCommand, Run, RunRequest
+from doflow.util import state_folder
+from doflow.util.errors import DoflowError, Undecided, UsageError, WorldError
 
 if TYPE_CHECKING:
-    from doflow.flow.model import Flow
     from doflow.git.head import Head
-    from doflow.runs.catalogue import Run, Wish
 
 
-def default(session: Session, name: str = "") -> list[str]:
-    """The words that a command line without a flow leaves out: those of the run that is called so, else of the run of this
-    branch, else of the only one that is open; [] = there is none."""
-    from doflow.git import repository as look
-    from doflow.runs import catalogue as runs, session_layout as sessionpaths
-    from doflow.util.errors import DoflowError, UsageError
+def default_arguments(session: Session, name: str = "") -> list[str]:
+    """The arguments that a command line without a flow implies: of the named run, else of the run of this branch, else of
+    the only unfinished run; [] = none."""
 
     try:
-        head = look.find(str(session.root))
+        head = head_reader.find_head(str(session.root))
     except DoflowError:
         return []
-    known = runs.known(session.root, session.project.layout)
+    known = catalogue.list_runs(session.root, session.project.layout)
     if name:
-        found = [run for run in known if runs.is_called(run, name)]
+        found = [run for run in known if catalogue.is_named(run, name)]
         if not found:
             names = ", ".join(run.name for run in known) or "none yet"
-            raise UsageError(f"there is no run called {name} (there are: {names})", "doflow status lists them")
+            raise UsageError(f"no run named {name} (runs: {names})", "doflow status lists them")
         return [found[-1].flow, f"--run={found[-1].name}"]
-    known = tuple(run for run in known if not sessionpaths.parent(run.dir))
+    known = tuple(run for run in known if not session_layout.parent_session(run.dir))
     here = [run for run in known if run.branch == head.branch][-1:]
-    here = here or [run for run in known if not finished(session, run)]
+    here = here or [run for run in known if not is_finished(session, run)]
     if here and here[-1].trouble is not None and not here[-1].flow:
         raise here[-1].trouble
     if len(here) > 1:
-        raise runs.several("this project", here, lambda run: take_up(run, head))
+        raise catalogue.ambiguous_run("this project", here, lambda run: resume_command(run, head))
     return [word for run in here for word in (run.flow, f"--run={run.name}")]
 
 
-def take_up(run: Run, head: Head) -> str:
-    """The command that goes on with a run, whatever branch is checked out."""
-    import shlex
-
-    from doflow.git import repository as look
+def resume_command(run: Run, head: Head) -> str:
+    """The command that continues a run, whatever branch is checked out."""
 
     words = f"doit {run.flow} --run={run.name}"
     if run.branch in ("", head.branch):
         return words
-    if run.branch in look.branches(head):
+    if run.branch in refs.branch_names(head):
         return f"git switch {shlex.quote(run.branch)} && {words}"
     return f"{words} --reopen"
 
 
-def run(session: Session, flow: str, wish: Wish) -> Any:
-    """The run that is meant, or a new one; looking only, a run that cannot be told is a new one, too."""
-    from doflow.git import repository as look
-    from doflow.runs import catalogue as runs
-    from doflow.util.errors import UsageError
-    from doflow.util.records import replace
+def find_run(session: Session, flow: str, wish: RunRequest) -> Any:
+    """The requested run, or a new one; when not executing, an ambiguous request gives a new one, too."""
 
     meant = session.project.flow(flow)
     layout = meant.layout or session.project.layout
-    head = look.find(str(session.root))
-    every = runs.known(session.root, layout)
+    head = head_reader.find_head(str(session.root))
+    every = catalogue.list_runs(session.root, layout)
     known = _whole(every, wish)
     if wish.feature_dir:
-        wish = replace(wish, feature_dir=runs.inside(session.root, wish.feature_dir))
-        named = runs.at(session.root, wish.feature_dir)
+        wish = replace(wish, feature_dir=catalogue.project_folder(session.root, wish.feature_dir))
+        named = catalogue.run_in_folder(session.root, wish.feature_dir)
         known = (*known, *((named,) if named is not None and named.dir not in {run.dir for run in known} else ()))
     if session.executing:
-        from doflow.runs import lost_runs as refound
-
-        known = refound.runs(session.root, meant, layout, head, known)
-    done = frozenset(run.name for run in known if run.flow == flow and finished(session, run))
+        known = lost_runs.with_lost_runs(session.root, meant, layout, head, known)
+    done = frozenset(run.name for run in known if run.flow == flow and is_finished(session, run))
     try:
         if meant.in_sessions:
-            from doflow.engine.lifecycle import requirements_delta as delta
-
-            found = delta.choose(known, meant, wish, head.branch, done, lambda run: take_up(run, head))
-            wish = wish if found else delta.begin(known, meant, wish, session.root)
+            found = choose_session(known, meant, wish, head.branch, done, lambda run: resume_command(run, head))
+            wish = wish if found else request_session(known, meant, wish, session.root)
         else:
-            found = runs.choose(known, flow, wish, head.branch, done, lambda run: take_up(run, head))
+            found = catalogue.choose_run(known, flow, wish, head.branch, done, lambda run: resume_command(run, head))
     except UsageError:
         if session.executing:
             raise
@@ -93,38 +87,28 @@ def run(session: Session, flow: str, wish: Wish) -> Any:
     told = wish.run or wish.feature_dir or (wish.goal is not None and not meant.in_sessions)
     sure = wish.new if found is None else bool(told or found.branch == head.branch)
     _doubt(every, session, flow, sure)
-    return runs.renamed(found, wish) if found is not None else _new(session, meant, wish, layout, head)
+    return catalogue.apply_request(found, wish) if found is not None else _new(session, meant, wish, layout, head)
 
 
-def _new(session: Session, meant: Flow, wish: Wish, layout: str, head: Head) -> Run:
-    from doflow.git import repository as look
-    from doflow.runs import catalogue as runs
+def _new(session: Session, meant: Flow, wish: RunRequest, layout: str, head: Head) -> Run:
 
-    if session.executing:
-        from doflow.git import branches as branch
-
-        branch.foresee(head)
-    taken = [work.world.run.name for work in session.works.values()]  # of this same command, not begun yet
-    new = runs.name_new(session.root, meant.name, wish, [*look.branches(head), *taken], layout)
+    taken = [work.context.run.name for work in session.works.values()]  # of this command, not started yet
+    new = catalogue.new_run(session.root, meant.name, wish, [*refs.branch_names(head), *taken], layout)
     if meant.in_sessions and session.executing:
-        from doflow.runs import session_layout as sessionpaths
-
-        sessionpaths.guard(new.dir, session.environ)
+        session_layout.check_session_path(new.dir, session.environ)
     return new
 
 
-def _whole(every: tuple[Run, ...], wish: Wish) -> tuple[Run, ...]:
-    """The runs whose lock can be read; the one that is named must be among them."""
-    from doflow.runs import catalogue as runs
-
+def _whole(every: tuple[Run, ...], wish: RunRequest) -> tuple[Run, ...]:
+    """The runs with a readable lock file; the requested one must be among them."""
     for run in every if wish.run else ():
-        if run.trouble is not None and runs.is_called(run, wish.run):
+        if run.trouble is not None and catalogue.is_named(run, wish.run):
             raise run.trouble
     return tuple(run for run in every if run.trouble is None)
 
 
 def _doubt(every: tuple[Run, ...], session: Session, flow: str, sure: bool) -> None:
-    """A run whose lock cannot be read may be the one that is meant, unless it is sure that it is not."""
+    """A run with an unreadable lock file may be the requested one, unless `sure`."""
     for run in every:
         if run.trouble is not None and run.flow in ("", flow):
             if session.executing and not sure:
@@ -132,55 +116,162 @@ def _doubt(every: tuple[Run, ...], session: Session, flow: str, sure: bool) -> N
             session.tell(str(run.trouble))
 
 
-def present(session: Session, run: Any) -> tuple[Any, Any]:
-    """The flow of a run and its plan: with the steps that this run has."""
+def flow_and_plan(session: Session, run: Any) -> tuple[Any, Any]:
+    """The flow of a run and its plan, with the steps that this run has."""
     flow = session.project.flow(run.flow)
     if not flow.varies:
         return flow, session.project.plan(run.flow)
-    from doflow.engine.lifecycle import conditions as presence
-    from doflow.flow import plan
 
-    found = presence.reduced(flow, run, session.environ)
-    return found, plan.build(found, session.project.settings())
+    found = without_absent_steps(flow, run, session.environ)
+    return found, plan.build_plan(found, session.project.settings())
 
 
-def finished(session: Session, run: Any) -> bool:
+def is_finished(session: Session, run: Any) -> bool:
     """Is every active step of the run recorded as done? (Not: is it all still fresh.)"""
-    path = session.root / project.STATE / "runs" / run.name / "pipeline-state.json"
+    path = session.root / state_folder.RUNS / run.name / "pipeline-state.json"
     try:
         return bool(json.loads(path.read_bytes())["status"] == "completed")
     except (OSError, ValueError, KeyError):
         pass
-    from doflow.flow import plan
-    from doflow.runs.state import lockfile as lock
-    from doflow.util.errors import WorldError
 
     try:
-        held = lock.read(session.root / run.dir / lock.NAME)
+        held = lockfile.read_lock(session.root / run.dir / lockfile.NAME)
     except WorldError:
-        return False  # whoever opens it says why
+        return False  # opening it reports why
     if held is None or run.flow not in session.project.about:
         return False
     markers = {name: record.marker for name, record in held.steps.items() if record.marker}
-    flow, planned = present(session, run)
+    flow, planned = flow_and_plan(session, run)
     kinds = {step.id: step.kind for step in flow.steps}
-    order = plan.active(planned, markers)
+    order = plan.active_steps(planned, markers)
     return all(name in held.steps or kinds.get(name) == "gate" for name in order)
 
 
-def wish(session: Session, flow: str, given: Mapping[str, Any]) -> Wish:
-    """What a command line says, and what the flow takes from elsewhere where it says nothing."""
-    from doflow.runs.catalogue import Wish
-
+def requested_run(session: Session, flow: str, given: Mapping[str, Any]) -> RunRequest:
+    """The requested run: from the options, completed from the environment and the goal file of the flow."""
     meant = session.project.flow(flow)
     names = [param.name for param in meant.params if param.name != "goal" and given.get(param.name)]
     named = {name: str(given[name]) for name in names}
-    said = Wish(
+    said = RunRequest(
         given.get("goal"), given.get("run") or "", given.get("feature_dir") or "", bool(given.get("new")),
         given.get("issue") or "", given.get("branch") or "", named,
     )  # fmt: skip
     if not (meant.varies or meant.in_sessions):
         return said
-    from doflow.engine.lifecycle import requirements_delta as delta
 
-    return delta.wished(said, meant, session.environ, session.root)
+    return complete_request(said, meant, session.environ, session.root)
+
+
+def without_absent_steps(flow: Flow, run: Run, environ: Mapping[str, str]) -> Flow:
+    """The flow without steps absent from this run, and without steps reachable only from them."""
+    given = {param.name: param.default for param in flow.params} | dict(run.params)
+    gone = {step.id for step in flow.steps if step.only and not _there(step, given, run, environ)}
+    if not gone:
+        return flow
+    kept = tuple(_cut(step, gone) for step in flow.steps if step.id not in gone)
+    pipeline = tuple(name for name in flow.pipeline if name not in gone)
+    reached = _reached(kept, pipeline)
+    return replace(flow, steps=tuple(step for step in kept if step.id in reached), pipeline=pipeline)
+
+
+def flagged(name: str, run: Run, environ: Mapping[str, str]) -> bool:
+    """Is this variable exactly `true`? In a bug-fix session its own flag always is."""
+    return environ.get(name) == "true" or (name == session_layout.FLAG and bool(session_layout.parent_session(run.dir)))
+
+
+def _there(step: Step, given: Mapping[str, str], run: Run, environ: Mapping[str, str]) -> bool:
+    only = dict(step.only)
+    if "param" in only and not given.get(only["param"]):
+        return False
+    return not ("unless" in only and flagged(only["unless"], run, environ))
+
+
+def _cut(step: Step, gone: set[str]) -> Step:
+    routes = tuple(_without(rule, gone) for rule in step.routes)
+    after = None if step.after is None else tuple(name for name in step.after if name not in gone)
+    return replace(step, routes=routes, after=None if step.after and not after else after)
+
+
+def _without(rule: Route, gone: set[str]) -> Route:
+    return replace(rule, then=tuple(name for name in rule.then if name not in gone))
+
+
+def _reached(steps: tuple[Step, ...], pipeline: tuple[str, ...]) -> set[str]:
+    ways = {step.id: {name for rule in step.routes for name in rule.then} for step in steps}
+    found: set[str] = set()
+    waiting = [*pipeline]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += ways.get(name, ())
+    return found
+
+
+def complete_request(wish: RunRequest, flow: Flow, environ: Mapping[str, str], root: Path) -> RunRequest:
+    """Fill in what the options leave open: parameters from the environment, the goal from its file."""
+    found = {param.name: environ[param.env] for param in flow.params if param.env and environ.get(param.env)}
+    wish = replace(wish, params={**found, **wish.params})
+    goal = _goal(flow)
+    settled = wish.run or (wish.feature_dir and catalogue.run_in_folder(root, wish.feature_dir))
+    if wish.goal is not None or not goal.file or settled:
+        return wish
+    path = _file(flow, wish)
+    catalogue.project_folder(root, path)
+    try:
+        return replace(wish, goal=(root / path).read_bytes().decode("utf-8", "surrogateescape"))
+    except (FileNotFoundError, IsADirectoryError):
+        return wish
+
+
+def choose_session(
+    known: Iterable[Run], flow: Flow, wish: RunRequest, branch: str, done: frozenset[str], going_on: ResumeCommand
+) -> Run | None:
+    """The requested session, None = a new one; raises if only the user can decide."""
+    mine = _main(known, flow)
+    if wish.run or wish.feature_dir or not mine or wish.new or wish.goal is None:
+        return catalogue.choose_run(known, flow.name, wish, branch, done, going_on)
+    last = mine[-1]
+    if last.goal_digest == catalogue.digest(wish.goal):
+        return last
+    if last.name in done:
+        return None
+    raise Undecided(
+        f"{_file(flow, wish)} changed since session {last.name} started, and that session is not finished",
+        f"doit {flow.name} --run={last.name}   finishes it without the change (which comes next)"
+        f"   or   doit {flow.name} --new   starts a session with the change now",
+    )
+
+
+def request_session(known: Iterable[Run], flow: Flow, wish: RunRequest, root: Path) -> RunRequest:
+    """The request for a new session: names the previous one if the requirements have changed."""
+    if not (wish.goal or "").strip():
+        name = _file(flow, wish)
+        raise UsageError(
+            f"{flow.name} needs {name}, which {'is empty' if (root / name).is_file() else 'does not exist'}",
+            f"describe there what to build, then: doit {flow.name}",
+        )
+    mine = [] if wish.feature_dir else _main(known, flow)
+    if not mine or mine[-1].goal_digest == catalogue.digest(wish.goal or ""):
+        return wish
+    last = mine[-1]
+    if not (root / last.dir / catalogue.SNAPSHOT).is_file():
+        raise UsageError(
+            f"session {last.name} is on branch {last.branch}, which is not checked out, and the new session builds on it",
+            f"git switch {last.branch}   or   git merge {last.branch}",
+        )
+    return replace(wish, params={**wish.params, "previous": last.dir})
+
+
+def _main(known: Iterable[Run], flow: Flow) -> list[Run]:
+    mine = [run for run in known if run.flow == flow.name and not session_layout.parent_session(run.dir)]
+    return sorted(mine, key=lambda run: int(session_layout.sequence_number(run.dir) or 0))
+
+
+def _goal(flow: Flow) -> Param:
+    return next((param for param in flow.params if param.name == "goal"), Param("goal"))
+
+
+def _file(flow: Flow, wish: RunRequest) -> str:
+    given = {param.name: param.default for param in flow.params} | dict(wish.params)
+    return os.path.normpath(fingerprint.substitute(_goal(flow).file, given).lstrip("/") or "PRD.md")

@@ -1,227 +1,300 @@
-"""Beginning a run: is the repository fit for it, then its folder, its goal, its branch, its first lines."""
+"""Starting a run: check the repository, then create its folder, goal, branch and lock file."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
-from doflow.flow.model import BY_AGENT
-from doflow.flow.parsing import static_checks_unbuilt as unbuilt
-from doflow.git import branches, repository as look
-from doflow.runs import catalogue as runs, options, session_layout as sessionpaths
-from doflow.runs.context import TASKS, World
-from doflow.runs.state import event_log as ledger, fingerprint as keys, lockfile as lock
-from doflow.runs.state.lockfile import Artifact
-from doflow.util import atomic_files as files
-from doflow.util.errors import UsageError, WorldError
-from doflow.util.records import replace
+from doflow.agents import selection
+from doflow.config.layers import FILE
+from doflow.engine.jobs import commit, commit_hooks
+from doflow.flow import subflow
+from doflow.flow.model import BY_AGENT, Flow, Settings
+from doflow.flow.parsing import loader, static_checks
+from doflow.flow.parsing.document import nearest
+from doflow.git import conflicts, head_reader, refs
+from doflow.guard import stale_files
+from doflow.runs import catalogue, event_log, fingerprint, lockfile, lost_runs, next_steps, session_layout
+from doflow.runs.context import RunContext, format_options
+from doflow.runs.lockfile import Artifact
+from doflow.util import atomic_files, state_folder
+from doflow.util.errors import FlowError, Problem, UsageError, WorldError
+from doflow.util.hints import Next
 
 
-def preflight(world: World, paying: bool = True) -> None:
-    """Everything that would make a run fail later, said before anything is written or paid; not `paying`: a person
-    decides, nobody is called."""
-    unbuilt.refuse(world.flow)
-    _folders(world)
-    head = world.head
-    trouble = look.state(head)
+def preflight(context: RunContext, paying: bool = True) -> None:
+    """Raise now for everything that would make a run fail later. Not `paying`: the user decides, no agent is called."""
+    static_checks.refuse_unsupported(context.flow)
+    _folders(context)
+    head = context.head
+    trouble = head_reader.commit_obstacle(head)
     if trouble:
-        raise WorldError(trouble, _ending(world))
-    if not branches.identity(head):
+        raise WorldError(trouble, _ending(context))
+    if not refs.identity(head):
         raise WorldError(
-            "git does not know who you are, and doflow invents no author",
+            "Git identity is not configured (user.name, user.email)",
             'git config user.name "Your Name" && git config user.email you@example.org',
         )
-    if paying and any(step.kind in BY_AGENT for step in world.flow.steps):
-        from doflow.agents import selection as doers
-
-        doers.check(world)
-    if world.settings.protect and world.run.fresh:
-        from doflow.flow.parsing import static_checks as foresight
-
-        foresight.refuse(world.flow, world.settings.protect)
-    if world.settings.verify:
-        from doflow.engine.jobs import commit_hooks as showing
-
-        showing.check(world)
-    if world.run.fresh:
-        _params(world)
-    if not world.run.fresh and world.run.branch and head.branch != world.run.branch and not world.options.reopen:
-        raise _elsewhere(world)
-    if world.run.fresh and world.settings.branch == "new" and world.run.branch != head.branch:
-        _new_branch(world)
-
-
-def _ending(world: World) -> str:
-    """How the conflict is ended that stands in the way, if the run's lock is in it."""
-    from doflow.git import conflicts as unmerged
-
-    return unmerged.ways(str(world.run_dir / lock.NAME)) if look.busy(world.head)[0] else ""
+    if paying and any(step.kind in BY_AGENT for step in context.flow.steps):
+        selection.check_agents(context)
+    if context.settings.protect and context.run.fresh:
+        static_checks.refuse_protected_outputs(context.flow, context.settings.protect)
+    if context.settings.verify:
+        commit_hooks.check_hooks_unchanged(context)
+    if context.run.fresh:
+        _params(context)
+    if (
+        not context.run.fresh
+        and context.run.branch
+        and head.branch != context.run.branch
+        and not context.options.reopen
+    ):
+        raise _elsewhere(context)
+    if context.run.fresh and context.settings.branch == "new" and context.run.branch != head.branch:
+        _new_branch(context)
 
 
-def _elsewhere(world: World) -> WorldError:
-    from doflow.runs import lost_runs_astray as astray
-
-    name, branch, here = world.run.name, world.run.branch, world.head.branch or "no branch"
-    if astray.gone(world):
-        again = f"doit {world.flow.name} --run={name} --reopen{world.wished}   takes it up here, on {here}"
-        gone = f"run {name} belongs to branch {branch}, which does not exist any more"
-        return WorldError(gone, f"{again}; then decide what it asks")
-    return WorldError(
-        f"run {name} belongs to branch {branch}, but {here} is checked out",
-        f"git switch {branch}   or, to go on here:   doit {world.flow.name} --run={name} --reopen{world.wished}",
+def _ending(context: RunContext) -> str:
+    """How to resolve the conflict in progress, if the run's lock file is part of it."""
+    return (
+        conflicts.resolution_hint(str(context.run_dir / lockfile.NAME))
+        if head_reader.operation_in_progress(context.head)[0]
+        else ""
     )
 
 
-def _folders(world: World) -> None:
-    """Folders of artifacts that are links: nobody could tell what an agent writes there, and git commits nothing of it.
-    Nor is the folder of the run a file, or inside of one."""
-    said = [world.run.dir, *(os.path.dirname(world.path(name)) for step in world.flow.steps for name in step.makes)]
+def _elsewhere(context: RunContext) -> WorldError:
+    name, branch, here = context.run.name, context.run.branch, context.head.branch or "no branch"
+    if lost_runs.branch_is_gone(context):
+        does = f"continues it here, on {here}; then answer what it asks"
+        gone = f"run {name} belongs to branch {branch}, which no longer exists"
+        return WorldError(gone, steps=(next_steps.resume_now(context, f"--run={name}", "--reopen", does=does),))
+    here_on = next_steps.resume_now(context, f"--run={name}", "--reopen", why="to continue here", link="or")
+    return WorldError(
+        f"run {name} belongs to branch {branch}, but {here} is checked out",
+        steps=(Next(("git", "switch", branch)), here_on),
+    )
+
+
+def _folders(context: RunContext) -> None:
+    """Raise if an artifact folder is a symbolic link (changes there can be neither watched nor committed), or if the run's
+    folder is a file."""
+    said = [
+        context.run.dir,
+        *(os.path.dirname(context.files.path(name)) for step in context.flow.steps for name in step.makes),
+    ]
     for folder in dict.fromkeys(said):
         parts = folder.split("/")
         for depth in range(1, len(parts) + 1 if folder else 1):
             path = "/".join(parts[:depth])
             try:
-                mode = os.lstat(world.root / path).st_mode
+                mode = os.lstat(context.root / path).st_mode
             except OSError:
                 break
-            if folder == world.run.dir and not stat.S_ISDIR(mode) and not stat.S_ISLNK(mode):
+            if folder == context.run.dir and not stat.S_ISDIR(mode) and not stat.S_ISLNK(mode):
                 raise WorldError(
-                    f"{path} is a file, and the folder of the run would be {folder}/",
-                    f"give it another name:   git mv '{path}' OTHER   (mv, if git does not know it)",
+                    f"{path} is a file, but the run needs the folder {folder}/",
+                    f"give it another name:   git mv '{path}' OTHER   (mv, if it is untracked)",
                 )
             if stat.S_ISLNK(mode):
-                whose = "the folder of the run" if folder == world.run.dir else f"what is made in {folder}/"
+                whose = "the run folder" if folder == context.run.dir else f"artifacts in {folder}/"
                 raise WorldError(
-                    f"{path} is a symbolic link (to {os.readlink(world.root / path)}), and {whose} would lie behind it",
-                    f"make it a folder of the project:   rm '{path}' && mkdir '{path}'   (what is behind it stays there)",
+                    f"{path} is a symbolic link (to {os.readlink(context.root / path)}), so {whose} cannot be watched or committed",
+                    f"replace it with a folder:   rm '{path}' && mkdir '{path}'   (the target is kept)",
                 )
 
 
-def _new_branch(world: World) -> None:
-    """Can it be made? One that is there and has moved on is refused, too: the run's folder and its lock are there, not here."""
-    head, branch = world.head, world.run.branch
-    ref, names = branches.valid(head, branch), look.names(head)
-    if branch not in look.short(names):
-        branches.free(branch, names)
-    elif look.commit_of(head, ref) != head.commit:
+def _new_branch(context: RunContext) -> None:
+    """Raise if the branch cannot be created, or exists with other commits: the run's folder and lock file are there."""
+    head, branch = context.head, context.run.branch
+    ref, names = refs.branch_ref(head, branch), refs.branch_refs(head)
+    if branch not in refs.short_names(names):
+        refs.refuse_clash(branch, names)
+    elif refs.commit_of(head, ref) != head.commit:
         raise WorldError(
-            f"run {world.run.name} began on branch {branch}, but {head.branch or 'no branch'} is checked out",
-            f"git switch {branch}   or, to begin anew:   doit {world.flow.name} --new --goal=…",
+            f"run {context.run.name} was started on branch {branch}, but {head.branch or 'no branch'} is checked out",
+            f"git switch {branch}   or, to start again:   doit {context.flow.name} --new --goal=…",
         )
 
 
-def begin(world: World) -> None:
-    """Make a new run real: folder, input.md, branch, lock. Each deed can be repeated after a crash."""
-    run = world.run
-    _transient(world)
+def create_run(context: RunContext) -> None:
+    """Create a new run on disk: folder, input.md, branch, lock file. Safe to repeat after a crash."""
+    run = context.run
+    _transient(context)
     if not run.fresh:
-        if world.options.reopen and run.branch != world.head.branch:
-            _moved(world)
-        _hooks(world)
+        if context.options.reopen and run.branch != context.head.branch:
+            _moved(context)
+        _hooks(context)
         return
-    branch = run.branch if world.settings.branch == "new" else world.head.branch
-    world.ledger.add(
-        "run_started", ledger.LATER, flow=run.flow, goal=run.goal, branch=branch, issue=run.issue, dir=run.dir,
-        base=world.head.branch, pipeline=list(world.order()), params=dict(run.params), pid=os.getpid(),
+    branch = run.branch if context.settings.branch == "new" else context.head.branch
+    context.events.add(
+        "run_started", event_log.LATER, flow=run.flow, goal=run.goal, branch=branch, issue=run.issue, dir=run.dir,
+        base=context.head.branch, pipeline=list(context.order.active()), params=dict(run.params), pid=os.getpid(),
     )  # fmt: skip
-    world.run_dir.mkdir(parents=True, exist_ok=True)
-    if branch != world.head.branch:
-        _branch(world, branch)
-    text = runs.goal_text(run.goal, world.input)
-    files.write(str(world.run_dir / world.input), text.encode("utf-8", "surrogateescape"), sync=False)
-    if world.flow.in_sessions:
-        _session(world)
-    inputs(world)
-    world.run = replace(run, branch=branch, fresh=False)
-    world.book.run = world.run
-    world.write_lock(sync=False)
-    for name in (*world.given, lock.NAME):
-        files.soon(str(world.run_dir / name))
-    _hooks(world)
+    context.run_dir.mkdir(parents=True, exist_ok=True)
+    if branch != context.head.branch:
+        _branch(context, branch)
+    text = catalogue.goal_text(run.goal, context.input)
+    atomic_files.write_file(str(context.run_dir / context.input), text.encode("utf-8", "surrogateescape"), sync=False)
+    if context.flow.in_sessions:
+        _session(context)
+    write_subflow_inputs(context)
+    context.replace_run(replace(run, branch=branch, fresh=False))
+    context.write_lock(sync=False)
+    for name in (*context.given, lockfile.NAME):
+        atomic_files.sync_soon(str(context.run_dir / name))
+    _hooks(context)
 
 
-def wished(world: World) -> None:
-    """Written down for whoever decides or looks between two commands: the options that the next one needs, too."""
-    lasting = world.options.lasting
-    if options.words(lasting) != options.words(world.book.wished):
-        world.ledger.add("options", **lasting)
-        world.book.wished = lasting
+def record_options(context: RunContext) -> None:
+    """Log the options that later commands of this run need, too."""
+    lasting = context.options.lasting
+    if format_options(lasting) != format_options(context.record.options):
+        context.events.add("options", **lasting)
+        context.record.choose_options(lasting)
 
 
-def _moved(world: World) -> None:
-    """--reopen where the run's own branch is gone: it is a run of this branch from now on, unless it was at its end."""
-    from doflow.engine.jobs import commit as settle
-    from doflow.runs import lost_runs_astray as astray
+def _moved(context: RunContext) -> None:
+    """--reopen when the run's branch is gone: move an unfinished run to this branch."""
 
-    last = world.book.last.get("event")
-    ended = last == "pipeline_complete" or (not last and all(name in world.book.steps for name in world.order()))
-    if ended or not world.head.branch or not astray.gone(world):
+    last = context.record.last_event.get("event")
+    ended = last == "pipeline_complete" or (
+        not last and all(name in context.record.steps for name in context.order.active())
+    )
+    if ended or not context.head.branch or not lost_runs.branch_is_gone(context):
         return
-    world.run = replace(world.run, branch=world.head.branch)
-    world.book.run = world.run
-    settle.commit_lock(world, f"Go on with {world.run.name} on {world.run.branch}")
+    context.replace_run(replace(context.run, branch=context.head.branch))
+    commit.commit_lock(context, f"Continue {context.run.name} on {context.run.branch}")
 
 
-def _hooks(world: World) -> None:
-    if world.settings.verify:
-        from doflow.engine.jobs import commit_hooks as showing
-
-        showing.remember(world)
+def _hooks(context: RunContext) -> None:
+    if context.settings.verify:
+        commit_hooks.record_hooks(context)
 
 
-def _session(world: World) -> None:
-    """Where a session comes from, for whoever looks at its folder; and what the guard saw."""
-    previous = world.run.params.get("previous", "")
+def _session(context: RunContext) -> None:
+    """Write where a session comes from, and the log of the nested-run guard."""
+    previous = context.run.params.get("previous", "")
     if previous:
-        files.write(str(world.run_dir / sessionpaths.DELTA), f"{sessionpaths.sequence(previous)}\n".encode())
-    os.makedirs(world.state_dir / "logs", exist_ok=True)
-    told = "".join(f"{line}\n" for line in sessionpaths.told(world.run.dir, world.environ))
-    files.write(str(world.state_dir / "logs" / "guard.log"), told.encode(), sync=False)
+        atomic_files.write_file(
+            str(context.run_dir / session_layout.DELTA), f"{session_layout.sequence_number(previous)}\n".encode()
+        )
+    os.makedirs(context.state_dir / "logs", exist_ok=True)
+    told = "".join(f"{line}\n" for line in session_layout.debug_lines(context.run.dir, context.environ))
+    atomic_files.write_file(str(context.state_dir / "logs" / "guard.log"), told.encode(), sync=False)
 
 
-def _transient(world: World) -> None:
-    """Nothing of another run goes into this one. Most often there is nothing to look at."""
-    left = os.path.lexists(world.root / TASKS)
-    if left or (world.run.fresh and os.listdir(world.state_dir)):
-        from doflow.guard import stale_files as stale
-
-        stale.clear(world) if world.run.fresh else stale.revalidate(world)
+def _transient(context: RunContext) -> None:
+    """Remove transient files of other runs."""
+    left = os.path.lexists(context.root / state_folder.TASK_LIST)
+    if left or (context.run.fresh and os.listdir(context.state_dir)):
+        stale_files.clear(context) if context.run.fresh else stale_files.revalidate(context)
 
 
-def inputs(world: World) -> None:
-    """The goals of sub-flows, each in its own input.md; written anew when the flow says another one, unless a person
-    has written there."""
-    for said, text in world.flow.inputs:
-        path = world.path(said)
-        held, now = world.book.artifacts.get(path), world.digest(path)
+def write_subflow_inputs(context: RunContext) -> None:
+    """Write the goal of each sub-flow to its input.md, again if the flow changed, unless the user edited it."""
+    for said, text in context.flow.inputs:
+        path = context.files.path(said)
+        held, now = context.record.artifacts.get(path), context.files.digest(path)
         if now and (held is None or held.digest != now):
             continue
-        data = (keys.substitute(text, world.params) + "\n").encode("utf-8", "surrogateescape")
-        target = world.root / path
+        data = (fingerprint.substitute(text, context.params) + "\n").encode("utf-8", "surrogateescape")
+        target = context.root / path
         if not now or target.read_bytes() != data:
             target.parent.mkdir(parents=True, exist_ok=True)
-            files.write(str(target), data)
-            world.book.artifacts[path] = Artifact(world.digest(path), "doflow")
+            atomic_files.write_file(str(target), data)
+            context.record.add_artifacts({path: Artifact(context.files.digest(path), "doflow")})
 
 
-def _params(world: World) -> None:
+def _params(context: RunContext) -> None:
     missing = [
-        param.name for param in world.flow.params if param.required and not world.params.get(param.name, "").strip()
+        param.name for param in context.flow.params if param.required and not context.params.get(param.name, "").strip()
     ]
     if missing:
         name = missing[0]
         raise UsageError(
-            f"{world.flow.name} needs --{name}: {runs.shorten(_about(world, name))}",
-            f'doit {world.flow.name} --{name}="…"',
+            f"{context.flow.name} needs --{name}: {catalogue.shorten(_about(context, name))}",
+            f'doit {context.flow.name} --{name}="…"',
         )
 
 
-def _about(world: World, name: str) -> str:
-    return next((param.about for param in world.flow.params if param.name == name), "") or "what to build"
+def _about(context: RunContext, name: str) -> str:
+    return next((param.about for param in context.flow.params if param.name == name), "") or "what to build"
 
 
-def _branch(world: World, branch: str) -> None:
-    if branch in look.branches(world.head):
-        world._head = branches.switch_branch(world.head, branch)
+def _branch(context: RunContext, branch: str) -> None:
+    if branch in refs.branch_names(context.head):
+        context.switched_to(refs.switch_branch(context.head, branch))
     else:
-        world._head = branches.make_branch(world.head, branch, world.head.commit)
+        context.switched_to(refs.make_branch(context.head, branch, context.head.commit))
+
+
+_AFTER = "after-"
+
+
+class UnknownName(NamedTuple):
+    """A key of the settings, where it was set, and the closest step name ('' = none)."""
+
+    path: tuple[str, ...]
+    where: str
+    near: str
+
+    @property
+    def message(self) -> str:
+        return f"no flow has a step for {self.path[-1]!r} in {'.'.join(self.path[:-1])}, so it has no effect"
+
+
+def among(chosen: Settings, steps: Collection[str]) -> Iterator[UnknownName]:
+    """The names that match no step; routes of agents and timeouts match by prefix."""
+    where = {path: who for path, _, who in chosen.origins}
+    gates = [(("gates", gate), gate.removeprefix(_AFTER) in steps) for gate in chosen.gates]
+    routes = [(("route_agents", name), _begins(name, steps)) for name, _ in chosen.route_agents]
+    times = [(("timeouts", "steps", name), _begins(name, steps)) for name, *_ in chosen.step_timeouts]
+    for path, known in (*gates, *routes, *times):
+        if not known:
+            before = _AFTER if path[0] == "gates" else ""
+            said = ".".join(path)
+            who = next((who for leaf, who in where.items() if leaf == said or leaf.startswith(f"{said}.")), FILE)
+            close = nearest(path[-1].removeprefix(before), sorted(steps), 0.7)
+            yield UnknownName(path, who, close.replace("'", f"'{before}", 1))
+
+
+def _begins(name: str, steps: Collection[str]) -> bool:
+    return any(step.startswith(name) for step in steps)
+
+
+def problems(root: Path, chosen: Settings, steps: Collection[str]) -> list[Problem]:
+    """All unknown names, each with its location."""
+    found = []
+    for one in among(chosen, steps):
+        line, column = (1, 1)
+        if one.where.startswith(FILE):
+            line, column = loader.load_document(root / FILE, FILE).where(one.path, key=True)
+        hint = one.near or "name a step (`doflow show FLOW`), or remove the line"
+        found.append(Problem(one.where.partition(":")[0], line, column, one.message, hint))
+    return found
+
+
+def steps(*flows: Flow, known: dict[str, Flow]) -> set[str]:
+    """The ids of all steps, including those of sub-flows."""
+    return {step.id for flow in flows for one in (flow, subflow.inline_subflows(flow, known)) for step in one.steps}
+
+
+def warn_about_settings(context: RunContext) -> None:
+    """Warn about names close to a step of this run that match no step of any flow."""
+    mine = {step.id for step in context.flow.steps}
+    near = {one.path: one for one in among(context.settings, mine) if one.near}
+    if not near:
+        return
+    try:
+        flows = loader.load_catalogue(context.root, context.settings.command_variant).flows
+    except FlowError:
+        return
+    for one in among(context.settings, mine | steps(*flows.values(), known=flows)):
+        if one.path in near:
+            message = f"{one.where}: {one.message}; {near[one.path].near}"
+            context.events.add("warning", message=message)

@@ -1,153 +1,171 @@
-"""The pauses for a person: a gate waits for a yes, a clarification for answers. Neither is ever passed by waiting."""
+"""Pauses for the user: a gate waits for approval, a clarification for answers. Neither passes by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from doflow.flow import markdown as sections, plan
+from doflow.flow import markdown, plan
 from doflow.flow.model import Outcome, Status, Step
-from doflow.runs import run_record as book
-from doflow.runs.context import World
-from doflow.runs.state import event_log as ledger, fingerprint as keys
-from doflow.runs.state.lockfile import Approval
+from doflow.runs import fingerprint, next_steps, run_record
+from doflow.runs.context import RunContext
+from doflow.runs.lockfile import Approval
+from doflow.util import timestamps
+from doflow.util.hints import Next
 
 _MANY = 6
-#: who does a step, where nobody reads a note
+MARK = "put one of them on its own line"
+#: kinds of steps without an agent that reads a note
 NOTELESS = {
     "implement": "is done in phases", "shell": "is done by a command", "review": "is a review",
-    "install": "is done by doflow itself", "session": "is a session of its own",
+    "install": "is done by doflow itself", "session": "is a separate session",
 }  # fmt: skip
 
 
-def approved(step: Step, world: World) -> bool:
-    """Is there a yes to exactly what is there now?"""
-    held = world.book.approvals.get(step.id)
-    return held is not None and held.digest == shown(step, world)
+def is_approved(step: Step, context: RunContext) -> bool:
+    """Is the current content approved?"""
+    held = context.record.approvals.get(step.id)
+    return held is not None and held.digest == shown_digest(step, context)
 
 
-def shown(step: Step, world: World) -> str:
-    """The digest of what the person is asked about: a yes to something else does not count."""
-    seen = [[path, world.digest(path)] for path in _material(step, world)]
-    if not seen:  # nothing to look at: the yes is to what was done
-        names = [step.id] if step.kind != "gate" else list(world.before(step.id))
-        seen = [[name, world.book.steps[name].key] for name in names if name in world.book.steps]
-    return keys.short(seen)
+def shown_digest(step: Step, context: RunContext) -> str:
+    """The digest of what the user is asked to approve: an approval is bound to it."""
+    seen = [[path, context.files.digest(path)] for path in _material(step, context)]
+    if not seen:  # no files to show: the approval is of the steps done
+        names = [step.id] if step.kind != "gate" else list(context.order.before(step.id))
+        seen = [_done(name, context) for name in names if name in context.record.steps]
+    return fingerprint.short_hash(seen)
 
 
-def ask(step: Step, world: World) -> Outcome:
-    if approved(step, world):
+def _done(name: str, context: RunContext) -> list[str]:
+    """The name and key of a step; for phases that ran again with the same key also the marker."""
+    record, step = context.record.steps[name], context.flow.step(name)
+    again = step is not None and step.kind == "implement" and record.marker not in ("", record.key[:16])
+    return [name, record.key, record.marker] if again else [name, record.key]
+
+
+def ask_approval(step: Step, context: RunContext) -> Outcome:
+    if is_approved(step, context):
         return Outcome(Status.DONE)
-    if world.settings.auto_approve or world.options.auto_approve:
-        seen = shown(step, world)
-        with world.guard:
-            world.book.approvals[step.id] = Approval(seen, book.AUTO, "", ledger.now())
-            world.book.loose.add(step.id)
-        world.ledger.add("approved", step=step.id, by=book.AUTO, shown=seen)
+    if context.settings.auto_approve or context.options.auto_approve:
+        seen = shown_digest(step, context)
+        with context.guard:
+            context.record.approve(step.id, Approval(seen, run_record.AUTO, "", timestamps.now()))
+            context.record.mark_uncommitted(step.id)
+        context.events.add("approved", step=step.id, by=run_record.AUTO, shown=seen)
         return Outcome(Status.DONE)
-    reason = question(step, world)
-    ways = answers(step, world, lambda verb, words: f"doflow {verb} {words}", world.again)
-    hint = f"{ways}   then: {world.again}"
-    world.ledger.add("gate", step=step.id, message=reason, hint=hint, shown=shown(step, world))
-    return Outcome(Status.PAUSED, reason, hint)
+    reason = question(step, context)
+    steps = (*approval_commands(step, context), next_steps.resume(context, link="then"))
+    hint = next_steps.event_fields("", steps, context)
+    context.events.add("gate", step=step.id, message=reason, **hint, shown=shown_digest(step, context))
+    return Outcome(Status.PAUSED, reason, next=steps)
 
 
-def question(step: Step, world: World) -> str:
-    """What is asked, and about which files."""
-    words, paths = plan.gate_text(step, world.settings), files(step, world)
+def question(step: Step, context: RunContext) -> str:
+    """The question, with the files it is about."""
+    words, paths = plan.gate_text(step, context.settings), shown_files(step, context)
     return f"{words} ({paths})" if paths else words
 
 
-def files(step: Step, world: World) -> str:
-    """The files that a person is asked about, in words: those that are there, or are known from another branch."""
-    known = world.book.artifacts
-    paths = [path for path in _material(step, world) if step.kind != "gate" or path in known or world.digest(path)]
+def shown_files(step: Step, context: RunContext) -> str:
+    """The files to approve, as text: those that exist, or are known from another branch."""
+    known = context.record.artifacts
+    paths = [
+        path for path in _material(step, context) if step.kind != "gate" or path in known or context.files.digest(path)
+    ]
     more = f" and {len(paths) - _MANY} more" if len(paths) > _MANY else ""
     return ", ".join(paths[:_MANY]) + more
 
 
-def _material(step: Step, world: World) -> list[str]:
-    """What the step has made; of a gate that only asks, what it reads."""
-    said = [*_made(step, world), *(read.path for read in step.reads if step.kind == "gate")]
-    return [path for one in said for path in world.place.expand(one)]
+def _material(step: Step, context: RunContext) -> list[str]:
+    """The artifacts of the step; for a step of kind gate, what it reads."""
+    said = [*_made(step, context), *(read.path for read in step.reads if step.kind == "gate")]
+    return [path for one in said for path in context.files.expand(one)]
 
 
-def answers(step: Step, world: World, decide: Callable[[str, str], str], again: str) -> str:
-    """The commands that say yes and no. No is said to a step whose doer reads a note; `again` goes on."""
-    yes, whose = decide("approve", step.id), maker(step, world)
+def approval_commands(step: Step, context: RunContext) -> tuple[Next, ...]:
+    """The commands to approve and to reject. Only a step whose agent reads notes can be rejected."""
+    yes, whose = Next(("doflow", "approve", step.id)), maker(step, context)
     if whose is None:
-        return yes
+        return (yes,)
     if whose.kind in NOTELESS:
-        return f"{yes}   or   {again} --force={whose.id}   does it anew"
-    no = decide("reject", f"{whose.id}{':ITEM' if whose.foreach else ''} --note '…'")
-    return f"{yes}   or   {no}"
+        return yes, next_steps.resume(context, f"--force={whose.id}", does="runs it again", link="or")
+    name = f"{whose.id}:ITEM" if whose.foreach else whose.id
+    return yes, Next(("doflow", "reject", name, "--note", "…"), link="or")
 
 
-def maker(step: Step, world: World) -> Step | None:
-    """Whose work a no sends back: of a gate that only asks, the last step that made what it shows."""
+def maker(step: Step, context: RunContext) -> Step | None:
+    """The step to reject; for a step of kind gate, the last step that made what it shows."""
     if step.kind != "gate":
         return step
     shown = {read.path for read in step.reads}
-    active = [found for name in world.order() if (found := world.flow.step(name))]
+    active = [found for name in context.order.active() if (found := context.flow.step(name))]
     return next((found for found in reversed(active) if shown & {*found.makes}), None)
 
 
-def _made(step: Step, world: World) -> tuple[str, ...]:
-    """What a step makes; of one that is done once per item what every item makes."""
-    parts = world.items(step) if step.foreach else (step,)
+def _made(step: Step, context: RunContext) -> tuple[str, ...]:
+    """The artifacts of a step, or of all its items."""
+    parts = context.items(step) if step.foreach else (step,)
     return tuple(said for part in parts for said in part.makes)
 
 
-def open_questions(step: Step, world: World) -> tuple[tuple[str, str], ...]:
+def open_questions(step: Step, context: RunContext) -> tuple[tuple[str, str], ...]:
     """The questions left in the step's artifacts, each with its file."""
-    paths = [world.path(said) for said in _made(step, world)]
-    return tuple((path, words) for path in paths for words in sections.questions(world.place.text(path) or ""))
+    paths = [context.files.path(said) for said in _made(step, context)]
+    return tuple((path, words) for path in paths for words in markdown.questions(context.files.text(path) or ""))
 
 
-def clarify(step: Step, world: World) -> Outcome:
-    asked = open_questions(step, world)
+def ask_questions(step: Step, context: RunContext) -> Outcome:
+    asked = open_questions(step, context)
     if not asked:
         return Outcome(Status.DONE)
     lines = "".join(f"\n    {number}. {words}" for number, (_, words) in enumerate(asked, 1))
     reason = f"{asked[0][0]} asks {len(asked)} question{'s' if len(asked) > 1 else ''}:{lines}"
-    hint = f"doflow answer   then: {world.again}"
-    world.ledger.add("clarification", step=step.id, message=reason, hint=hint, questions=[words for _, words in asked])
-    return Outcome(Status.PAUSED, reason, hint)
+    steps = (Next(("doflow", "answer")), next_steps.resume(context, link="then"))
+    hint = next_steps.event_fields("", steps, context)
+    context.events.add("clarification", step=step.id, message=reason, **hint, questions=[words for _, words in asked])
+    return Outcome(Status.PAUSED, reason, next=steps)
 
 
-def route(step: Step, world: World) -> tuple[Outcome, str]:
-    """Where a routing step leads: the outcome, and the marker."""
-    record = world.book.steps.get(step.id)
+def route(step: Step, context: RunContext) -> tuple[Outcome, str]:
+    """The outcome and the marker of a routing step."""
+    record = context.record.steps.get(step.id)
     marker = record.marker if record else ""
-    rule = plan.rule(step, marker)
+    rule = plan.find_route(step, marker)
     if rule is None:
-        return _unmarked(step, world), ""
+        return _unmarked(step, context), ""
     if rule.variant:
-        world.book.variant = rule.variant
+        context.record.choose_variant(rule.variant)
     if rule.pause:
-        hint = f"{world.again} --force={','.join(rule.again) or step.id}   asks again"
-        world.ledger.add("paused", step=step.id, message=rule.pause, hint=hint, marker=marker)
-        return Outcome(Status.PAUSED, f"{marker}: {rule.pause}", hint), marker
+        steps = (next_steps.resume(context, f"--force={','.join(rule.again) or step.id}", does="asks again"),)
+        hint = next_steps.event_fields("", steps, context)
+        context.events.add("paused", step=step.id, message=rule.pause, **hint, marker=marker)
+        return Outcome(Status.PAUSED, f"{marker}: {rule.pause}", next=steps), marker
     return Outcome(Status.DONE), marker
 
 
-def unmarked(step: Step, world: World) -> str:
-    """In words: a person's edit took the marker out of the artifact of a routing step; '' = it did not."""
-    record = world.book.steps.get(step.id)
-    if record is None or record.by.get("marker") != "artifact" or plan.rule(step, record.marker):
+def describe_lost_marker(step: Step, context: RunContext) -> str:
+    """A message if a manual edit removed the marker from the artifact of a routing step; else ''."""
+    record = context.record.steps.get(step.id)
+    if record is None or record.by.get("marker") != "artifact" or plan.find_route(step, record.marker):
         return ""
-    names = ", ".join(world.path(said) for said in step.makes)
-    return f"{names}, as you edited it, holds none of the markers {_wanted(step)}"
+    names = ", ".join(context.files.path(said) for said in step.makes)
+    return f"{names} has your edits, but none of the markers {_wanted(step)}"
 
 
-def _unmarked(step: Step, world: World) -> Outcome:
-    """No rule matches: a failure, never a way on."""
-    edited = unmarked(step, world)
+def _unmarked(step: Step, context: RunContext) -> Outcome:
+    """No rule matches: always a failure."""
+    edited = describe_lost_marker(step, context)
     if not edited:
-        hint = f"doflow logs {step.id}; then: {world.again} --force={step.id}"
-        return Outcome(Status.FAILED, f"{step.id} gave none of the markers {_wanted(step)}", hint)
-    hint = f"put one of them on a line of its own, then: {world.again}   or   {world.again} --force={step.id}"
-    world.ledger.add("error", step=step.id, message=edited, hint=hint)
-    return Outcome(Status.FAILED, edited, hint)
+        logs = Next(("doflow", "logs", step.id))
+        again = next_steps.resume(context, f"--force={step.id}", link="then")
+        return Outcome(Status.FAILED, f"{step.id} gave none of the markers {_wanted(step)}", next=(logs, again))
+    steps = marker_commands(step.id, context)
+    context.events.add("error", step=step.id, message=edited, **next_steps.event_fields(MARK, steps, context))
+    return Outcome(Status.FAILED, edited, MARK, next=steps)
+
+
+def marker_commands(step: str, context: RunContext) -> tuple[Next, ...]:
+    """The commands after restoring a marker, or to run the step again."""
+    again = next_steps.resume(context, f"--force={step}", link="or")
+    return next_steps.resume(context, link="then"), again
 
 
 def _wanted(step: Step) -> str:

@@ -2,79 +2,141 @@
 
 from __future__ import annotations
 
-from doflow.agents import call as calling
-from doflow.engine.jobs import outcomes as endings, runner as frame
-from doflow.engine.steps import work_items as worklist
-from doflow.flow import markdown as sections
+from doflow.agents import call
+from doflow.engine.jobs import agent_results, commit, job_runner, outcomes
+from doflow.flow import markdown, tasklist
 from doflow.flow.model import Outcome, Status, Step
+from doflow.git import history
+from doflow.guard import early_code
 from doflow.guard.fence.fence import Fence
-from doflow.runs import session_layout as sessionpaths
-from doflow.runs.context import World
-from doflow.runs.freshness import freshness as judge
+from doflow.runs import freshness, next_steps, session_layout
+from doflow.runs.context import RunContext
 from doflow.runs.job import Job
+from doflow.util.errors import DoflowError, Undecided, UsageError
+from doflow.util.hints import Next
 
-#: what doit's reading of dodo.py leaves, should somebody have committed it
+#: bytecode of dodo.py, in case it was committed
 _OURS = "__pycache__/dodo."
 
 
-def run(step: Step, number: str, world: World, fence: Fence) -> Outcome:
+def run(step: Step, number: str, context: RunContext, fence: Fence) -> Outcome:
     """One phase. Tracked files outside the run's folder must be clean: they would be committed with it."""
-    keyed = judge.phase_keys(step, world)
+    keyed = freshness.phase_keys(step, context)
     found = [place for place, (phase, _) in enumerate(keyed) if phase.number == number]
     if not found:
-        path = world.phases(step)
-        return Outcome(Status.FAILED, f"{path} has no phase {number} any more", f"doit list --all; then: {world.again}")
-    if trouble := worklist.trouble(step, world):  # edited since the phase before it
-        raise trouble
+        path = context.phases(step)
+        steps = (Next(("doit", "list", "--all")), next_steps.resume(context, link="then"))
+        return Outcome(Status.FAILED, f"{path} no longer has a phase {number}", next=steps)
+    if problem := find_work_list_problem(step, context):  # edited since the previous phase
+        raise problem
     phase, key = keyed[found[0]]
     if number == "all":
-        world.ledger.add(
-            "warning", step=step.id, message=f"{world.phases(step)} has no `## Phase N: title`: done in one call"
+        context.events.add(
+            "warning",
+            step=step.id,
+            message=f"{context.phases(step)} has no `## Phase N: title`: implementing all of it in one call",
         )
     job = Job(step, key, (), step.writes, phase, last=found[0] == len(keyed) - 1, of=len(keyed))
-    if job.name not in world.book.returned:
-        if not found[0]:
-            _leaks(job, world)
-        paused = _unclean(job, world)
+    if job.name not in context.record.returned or agent_results.find_returned(job, context) is None:
+        paused = _unclean(job, context)
         if paused is not None:
-            endings.told(job, world, paused)
+            outcomes.log_outcome(job, context, paused)
             return paused
-        _mark(job, world, "Implementing")
-    outcome = frame.perform(job, world, fence, calling.call)
+        if job.name in context.record.returned:
+            job_runner.quarantine_returned(job, context, fence)
+        if not found[0]:
+            _leaks(job, context)
+        _mark(job, context, "Implementing")
+    outcome = job_runner.run_job(job, context, fence, call.call_agent)
     if outcome.status not in (Status.DONE, Status.PAUSED, Status.RATE_LIMITED, Status.CANCELLED):
-        _mark(job, world, "Failed")
+        _mark(job, context, "Failed")
     return outcome
 
 
-def _mark(job: Job, world: World, status: str) -> None:
-    """How far a subtask is, where the phases are a backlog's."""
-    if job.phase and sections.is_backlog(job.step.phases):
-        from doflow.engine.jobs import backlog_status as statuses
-
-        statuses.mark(job.step, world, job.phase.number, status)
+def _mark(job: Job, context: RunContext, status: str) -> None:
+    """Update the status of a subtask, if the phases come from a backlog."""
+    if job.phase and markdown.is_backlog(job.step.phases):
+        commit.update_backlog_statuses(job.step, context, job.phase.number, status)
 
 
-def _leaks(job: Job, world: World) -> None:
-    """Before the first phase: code that is in the run's folder already was written before its time."""
-    from doflow.guard import early_code as leaks
-
-    found = leaks.sweep(world)
+def _leaks(job: Job, context: RunContext) -> None:
+    """Before the first phase: report code that is already in the run's folder."""
+    found = early_code.quarantine_early_code(context)
     if found:
-        leaks.tell(world, found, job.step.id)
+        early_code.warn_early_code(context, found, job.step.id)
 
 
-def _unclean(job: Job, world: World) -> Outcome | None:
-    from doflow.git import history
-
-    ours = tuple(folder for folder in (world.run.dir, sessionpaths.parent(world.run.dir)) if folder)
-    given = world.params.get("prd", "") if world.flow.in_sessions else ""  # a person's, and no agent's to change
-    dirty = [name for name in history.dirty(world.git, ours) if not name.startswith(_OURS) and name != given]
-    dirty = [name for name in dirty if world.book.left.get(name) != world.digest(name)]  # a command's, not a person's
+def _unclean(job: Job, context: RunContext) -> Outcome | None:
+    ours = tuple(folder for folder in (context.run.dir, session_layout.parent_session(context.run.dir)) if folder)
+    given = (
+        context.params.get("prd", "") if context.flow.in_sessions else ""
+    )  # the user's file, which agents may not change
+    dirty = [name for name in history.dirty_files(context.git, ours) if not name.startswith(_OURS) and name != given]
+    dirty = [
+        name for name in dirty if context.record.command_outputs.get(name) != context.files.digest(name)
+    ]  # written by a command, not by the user
+    own = agent_results.unchanged_files(job, context)
+    dirty = [name for name in dirty if name not in own]
     if not dirty:
         return None
     names = ", ".join(dirty[:5]) + (f" and {len(dirty) - 5} more" if len(dirty) > 5 else "")
     return Outcome(
         Status.PAUSED,
-        f"{job.name} waits: {names} changed and not committed, and a phase commits what it changes",
-        f"commit or stash your changes, then: {world.again}",
+        f"{job.name} is waiting: uncommitted changes in {names}, and a phase commits what it changes",
+        "commit or stash your changes",
+        next=(next_steps.resume(context, link="then"),),
     )
+
+
+_SHOWN = 10
+
+
+def find_work_list_problem(step: Step, context: RunContext) -> DoflowError | None:
+    """Why the phases or items of this step cannot be run; None = they can, or their list does not exist yet."""
+    if step.kind == "implement":
+        return None if context.frozen else _phases(step, context)
+    try:
+        context.items(step)
+    except DoflowError as error:
+        return error
+    return None
+
+
+def _phases(step: Step, context: RunContext) -> DoflowError | None:
+    path = context.phases(step)
+    text = context.files.text(path)
+    if text is None or markdown.is_backlog(path):
+        return None
+    maker = next((found for found in context.flow.steps if path in map(context.files.path, found.makes)), None)
+    checked = maker is not None and maker.check.tasks
+    if not text.strip():
+        refusal = Undecided if checked else UsageError
+        return refusal(f"{step.id} has nothing to do: {path} is empty", f"fix {path}", _way_out(maker, context))
+    faults = tasklist.parse_task_list(text).problems if checked else ()
+    if faults and maker and not _settled(step, context):
+        lines = [f"  {path}:{fault.line}: {fault.message}" for fault in faults[:_SHOWN]]
+        lines += [f"  and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
+        message = f"{step.id} is waiting: its task list fails the checks of {maker.id}\n" + "\n".join(lines)
+        return Undecided(message, f"fix {path}", _way_out(maker, context))
+    seen: dict[int, int] = {}
+    for phase in markdown.phases(text):
+        first = seen.setdefault(int(phase.number), phase.line)
+        if first != phase.line:
+            twice = f"duplicate phase {phase.number} (first on line {first})"
+            message = f"{step.id} has ambiguous phases: {path}:{phase.line}: {twice}"
+            return UsageError(message, f"fix {path}", _way_out(maker, context))
+    return None
+
+
+def _settled(step: Step, context: RunContext) -> bool:
+    """Are all phases done and up to date? Then no agent is called, whatever else is in the list."""
+    return all(
+        freshness.phase_freshness(step, phase, key, context).fresh for phase, key in freshness.phase_keys(step, context)
+    )
+
+
+def _way_out(maker: Step | None, context: RunContext) -> tuple[Next, ...]:
+    go = next_steps.resume_now(context, link="then")
+    if maker is None:
+        return (go,)
+    return go, next_steps.resume_now(context, f"--force={maker.id}", does="regenerates it", link="or")

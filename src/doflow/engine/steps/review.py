@@ -1,211 +1,276 @@
-"""A review: personas answer side by side, a fixer works through what they found, rounds go on until it converges.
+"""A review: personas answer in parallel, a fixer addresses their findings, in rounds until it converges.
 
-Every answer is in the ledger as soon as it is given, every round of fixes is a commit: killed anywhere, a review goes on
-where it was. No verdict, no persona, nobody who answered: never a pass.
+Every answer is logged at once, every round of fixes is a commit: a killed review resumes where it was. No verdict, no
+persona or no answer is never a pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
-from doflow.agents import call as calling, prompt_text as render, selection as doers, spending as budget
-from doflow.agents.rate_limits import Patience
-from doflow.engine.jobs import agent_results as returned, outcomes as endings, runner as frame
-from doflow.engine.jobs.commit import settle
-from doflow.engine.steps import review_command, review_material as reviewed, review_progress as reviewing, reviewers
+from doflow.agents import call, prompt_text, selection, spending
+from doflow.agents.rate_limits import RateLimitWait
+from doflow.agents.registry import parse_resume_time
+from doflow.engine.jobs import agent_results, job_runner, outcomes
+from doflow.engine.jobs.commit import complete_job
+from doflow.engine.steps import review_progress, reviewers
 from doflow.engine.steps.review_progress import Progress
 from doflow.flow import findings
 from doflow.flow.findings import Finding
 from doflow.flow.model import Outcome, Status, Step
+from doflow.guard import quarantine
 from doflow.guard.fence.fence import Fence
-from doflow.runs import step_logs as watching
-from doflow.runs.context import World
+from doflow.runs import fingerprint, next_steps, step_logs
+from doflow.runs.context import RunContext
 from doflow.runs.job import Job
-from doflow.runs.state import fingerprint as keys
-from doflow.runs.state.lockfile import Artifact
-from doflow.util import atomic_files as files
-from doflow.util.records import replace
+from doflow.runs.lockfile import Artifact
+from doflow.util import atomic_files
+from doflow.util.hints import Next
+from doflow.util.process import environment, runner as process
+from doflow.util.process.runner import Command
 
 _AT_ONCE = 4
 
 
-def run(step: Step, world: World, fence: Fence) -> Outcome:
-    job = Job(step, world.key(step), (), ())
-    outcome = _missing(job, world)
+def run(step: Step, context: RunContext, fence: Fence) -> Outcome:
+    job = Job(step, context.key(step), (), ())
+    outcome = _missing(job, context)
     if outcome is None:
-        world.ledger.add("step_starting", step=step.id, attempt=1, key=job.key.key)
-        by_command = (step.mode or world.settings.review_mode) == "command"
-        outcome = _patiently(
-            job, world, lambda: review_command.run(job, world) if by_command else _rounds(job, world, fence)
+        context.events.add("step_starting", step=step.id, attempt=1, key=job.key.key)
+        by_command = (step.mode or context.settings.review_mode) == "command"
+        outcome = _with_patience(
+            job,
+            context,
+            lambda: run_review_command(job, context) if by_command else _rounds(job, context, fence),
         )
     if outcome.ok:
-        outcome = _done(step, world, outcome)
+        outcome = _done(step, context, outcome)
     if not outcome.ok:
-        endings.told(job, world, outcome)
+        outcomes.log_outcome(job, context, outcome)
     return outcome
 
 
-def _patiently(job: Job, world: World, review: Callable[[], Outcome]) -> Outcome:
-    """Again and again while a quota is used up and the settings let us wait, or somebody else can do it."""
-    waiting = Patience(job, world)
+def _with_patience(job: Job, context: RunContext, review: Callable[[], Outcome]) -> Outcome:
+    """Repeat while rate limited and the settings allow waiting, or another agent can take over."""
+    waiting = RateLimitWait(job, context)
     ended: Outcome | None = None
     while ended is None:
         ended = waiting.over(review())
-    return endings.hinted(ended, world)
+    return outcomes.with_resume_time(ended, context)
 
 
-def _missing(job: Job, world: World) -> Outcome | None:
+def _missing(job: Job, context: RunContext) -> Outcome | None:
     if job.key.missing:
         names = ", ".join(job.key.missing)
-        return Outcome(Status.FAILED, f"{job.name} reviews {names}, which does not exist", f"doflow why {job.name}")
+        why = Next(("doflow", "why", job.name))
+        return Outcome(
+            Status.FAILED, f"{job.name}: missing input{'s' if len(job.key.missing) > 1 else ''}: {names}", next=(why,)
+        )
     if not job.step.personas:
         return Outcome(
-            Status.FAILED, f"{job.name} has no persona: nobody would review", "name some: personas: [critical]"
+            Status.FAILED, f"{job.name} has no personas, so there are no reviewers", "add some: personas: [critical]"
         )
     return None
 
 
-def _rounds(job: Job, world: World, fence: Fence) -> Outcome:
+def _rounds(job: Job, context: RunContext, fence: Fence) -> Outcome:
     step = job.step
-    depth, most = reviewed.depth(step, world)
-    now = reviewing.replay(step.id, world.book.reviews.get(step.id, []))
-    here = reviewed.material(step, world)
-    if now is None or reviewed.outdated(job, world) or (now.of != here and not _mended(job, now, world)):
+    depth, most = review_progress.depth(step, context)
+    now = review_progress.replay(step.id, context.record.review(step.id))
+    here = review_progress.material_digest(step, context)
+    if (
+        now is None
+        or review_progress.is_outdated(job, context)
+        or (now.of != here and not _is_fixed(job, now, context))
+    ):
         now = Progress(1, here)
-        reviewers.hear(world, "review_started", step=step.id, of=now.of, depth=depth)
+        reviewers.record_review_event(context, "review_started", step=step.id, of=now.of, depth=depth)
     while True:
-        now, trouble = _round(job, now, world, fence)
-        if trouble is not None and now.known and budget.reached(step, world):
-            return _unpaid(step, world, now, depth)
+        now, trouble = _round(job, now, context, fence)
+        if trouble is not None and now.known and spending.budget_stop(step, context):
+            return _unpaid(step, context, now, depth)
         if trouble is not None:
             return trouble
-        found = reviewing.merged(step.id, now)
+        found = review_progress.merge_findings(step.id, now)
         verdict = findings.verdict(found)
-        _write(step, world, verdict, now.round, depth, found)
+        _write(step, context, verdict, now.round, depth, found)
         blocking = findings.blocking(found)
-        world.ledger.add(
+        context.events.add(
             "review_round", step=step.id, round=now.round, of=most, verdict=verdict, blocking=len(blocking),
             findings=len(found),
         )  # fmt: skip
-        if reviewing.over(step.id, now, most) or _spent(step, world, now.round):
-            return _verdict(step, world, verdict, found, now.round)
-        fixed = _fix(job, now, blocking, world, fence)
+        if review_progress.is_over(step.id, now, most) or _spent(step, context, now.round):
+            return _verdict(step, context, verdict, found, now.round)
+        fixed = _fix(job, now, blocking, context, fence)
         if not fixed.ok:
             return fixed
-        after = reviewed.material(step, world)
-        reviewers.hear(world, "review_fixed", step=step.id, round=now.round, of=now.of, after=after, commit=fixed.text)
+        after = review_progress.material_digest(step, context)
+        reviewers.record_review_event(
+            context, "review_fixed", step=step.id, round=now.round, of=now.of, after=after, commit=fixed.text
+        )
         if after == now.of:
-            return _verdict(step, world, verdict, found, now.round)
-        now = reviewing.advance(step.id, now, after, fixed.text)
+            return _verdict(step, context, verdict, found, now.round)
+        now = review_progress.advance(step.id, now, after, fixed.text)
 
 
-def _spent(step: Step, world: World, round_: int) -> bool:
-    """The budget is used up: whoever would mend and look again cannot be called."""
-    full = budget.reached(step, world)
+def _spent(step: Step, context: RunContext, round_: int) -> bool:
+    """Is the budget used up, so that neither fixer nor reviewers can be called again?"""
+    full = spending.budget_stop(step, context)
     if full is not None:
-        message = f"{full.reason}: {step.id} ends after round {round_}, with what is open; {full.hint}"
-        world.ledger.add("warning", step=step.id, message=message)
+        message = f"{full.reason}: {step.id} ends after round {round_} with open findings"
+        context.events.add(
+            "warning", step=step.id, message=message, **next_steps.event_fields(full.hint, full.next, context)
+        )
     return full is not None
 
 
-def _unpaid(step: Step, world: World, now: Progress, depth: str) -> Outcome:
-    """A round that not everybody could look at: what was open before it counts as open."""
-    _spent(step, world, now.round - 1)
+def _unpaid(step: Step, context: RunContext, now: Progress, depth: str) -> Outcome:
+    """The budget ran out during a round: the findings of the previous round stay open."""
+    _spent(step, context, now.round - 1)
     verdict = findings.verdict(now.known)
-    _write(step, world, verdict, now.round - 1, depth, now.known)
-    return _verdict(step, world, verdict, now.known, now.round - 1)
+    _write(step, context, verdict, now.round - 1, depth, now.known)
+    return _verdict(step, context, verdict, now.known, now.round - 1)
 
 
-def _round(job: Job, now: Progress, world: World, fence: Fence) -> tuple[Progress, Outcome | None]:
-    """Ask every persona that has not answered yet. Reviewers write nothing: what one does write is put back."""
+def _round(job: Job, now: Progress, context: RunContext, fence: Fence) -> tuple[Progress, Outcome | None]:
+    """Ask every persona that has not answered yet. Reviewers may not write: their changes are reverted."""
     given = {answer.persona for answer in now.answers}
     waiting = [name for name in job.step.personas if name not in given]
     if not waiting:
         return now, None
-    with world.guard:
+    with context.guard:
         fence.enter(job)
     try:
         with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
-            limit: list[Outcome] = []  # once one is limited, nobody else is called
-            results = list(pool.map(lambda name: reviewers.ask(job, now, name, world, limit), waiting))
-        with world.guard:
+            limit: list[Outcome] = []  # once one is rate limited, no other is called
+            results = list(pool.map(lambda name: reviewers.ask_persona(job, now, name, context, limit), waiting))
+        with context.guard:
             strays = fence.look(job)[1]
     finally:
-        with world.guard:
+        with context.guard:
             fence.leave(job)
     if strays:
         about = {"step": job.step.id, "round": now.round, "of": now.of}
-        reviewers.hear(world, "review_voided", **about, personas=waiting)
-        hint = (
-            f"that is put back and kept (doflow quarantine list), no answer of this round counts; then: {world.again}"
-        )
-        return now, Outcome(Status.REFUSED, f"a reviewer of {job.name} wrote {', '.join(strays[:5])}", hint)
+        reviewers.record_review_event(context, "review_voided", **about, personas=waiting)
+        kept = Next(outcomes.QUARANTINE, "reverted, a copy is in quarantine; the answers of this round are discarded")
+        reason = f"a reviewer of {job.name} modified {', '.join(strays[:5])}"
+        return now, Outcome(Status.REFUSED, reason, next=(kept, next_steps.resume(context, link="then")))
     answers = (*now.answers, *(answer for answer, _ in results if answer is not None))
     order = {name: place for place, name in enumerate(job.step.personas)}
     heard = replace(now, answers=tuple(sorted(answers, key=lambda answer: order.get(answer.persona, 99))))
     return heard, _worst([outcome for answer, outcome in results if answer is None])
 
 
-def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], world: World, fence: Fence) -> Outcome:
-    """One call of the fixer, which may change what is reviewed; its changes become a commit. `text` = its id."""
+def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], context: RunContext, fence: Fence) -> Outcome:
+    """One call of the fixer, which may change the reviewed files; its changes are committed. `text` = the commit id."""
     step = job.step
-    listed = findings.lines(blocking)
-    mine = reviewed.mendable(step, world)
-    writes = None if world.reviews_code(step) else tuple(f"/{path}" for path in mine)
-    work = replace(reviewed.fixing(step, now, blocking), writes=writes, mends=frozenset(mine))
-    if now.of != reviewed.material(step, world) and reviewed.is_mended(work, world):
-        return Outcome(Status.DONE, text=reviewed.commit_of(work, world))
+    listed = findings.format_findings(blocking)
+    mine = review_progress.fixable_files(step, context)
+    writes = None if context.order.reviews_code(step) else tuple(f"/{path}" for path in mine)
+    work = replace(review_progress.fix_job(step, now, blocking), writes=writes, repairs=frozenset(mine))
+    if now.of != review_progress.material_digest(step, context) and review_progress.is_fixed(work, context):
+        return Outcome(Status.DONE, text=review_progress.commit_of(work, context))
 
-    def produce(job: Job, world: World, attempt: int) -> Outcome:
-        ask = calling.asked(job, world, doers.profile(job.step, world), attempt, "fixer", "")
-        ask = replace(ask, prompt=render.fix(step.id, world.run.dir, listed, mine, writes is None), round=now.round)
-        return calling.send(ask, job, world, watching.log_path(job, world, attempt, "fixer"))
+    def produce(job: Job, context: RunContext, attempt: int) -> Outcome:
+        ask = call.build_ask(job, context, selection.find_profile(job.step, context), attempt, "fixer", "")
+        ask = replace(
+            ask, prompt=prompt_text.fix_prompt(step.id, context.run.dir, listed, mine, writes is None), round=now.round
+        )
+        return call.send(ask, job, context, step_logs.log_path(job, context, attempt, "fixer"))
 
-    outcome = frame.perform(work, world, fence, produce)
-    return replace(outcome, text=world.last_commit) if outcome.ok else outcome
-
-
-def _mended(job: Job, now: Progress, world: World) -> bool:
-    """The material differs only because the fixer was through with it when an earlier process was killed."""
-    work = reviewed.fixing(job.step, now, findings.blocking(reviewing.merged(job.step.id, now)))
-    return reviewed.is_mended(work, world) or returned.kept(work, world) is not None
+    outcome = job_runner.run_job(work, context, fence, produce)
+    return replace(outcome, text=context.last_commit) if outcome.ok else outcome
 
 
-def _verdict(step: Step, world: World, verdict: str, found: tuple[Finding, ...], rounds: int) -> Outcome:
-    """GO and CONDITIONAL end the review; NO-GO pauses it until what is reviewed changes."""
+def _is_fixed(job: Job, now: Progress, context: RunContext) -> bool:
+    """Does the material differ only because the fixer had finished when an earlier process was killed?"""
+    work = review_progress.fix_job(job.step, now, findings.blocking(review_progress.merge_findings(job.step.id, now)))
+    return review_progress.is_fixed(work, context) or agent_results.find_returned(work, context) is not None
+
+
+def _verdict(step: Step, context: RunContext, verdict: str, found: tuple[Finding, ...], rounds: int) -> Outcome:
+    """GO and CONDITIONAL end the review; NO-GO pauses it until the reviewed files change."""
     open_ = findings.blocking(found)
     if verdict != "NO-GO":
-        conditions = keys.short(findings.lines(open_), 8) if open_ else ""
-        return Outcome(Status.DONE, marker=f"{verdict} {conditions}".strip())
-    path = findings.file(world.run.dir, step.id)
-    worst = "".join(f"\n    {line[2:]}" for line in findings.lines(open_).splitlines())
-    edit = "edit and commit the code" if world.reviews_code(step) else "edit what is reviewed"
-    hint = f"{edit} and run {world.again} again, or take it as it is: doflow adopt {step.id}"
+        conditions = fingerprint.short_hash(findings.format_findings(open_), 8) if open_ else ""
+        return Outcome(Status.DONE, marker=findings.ReviewResult(verdict, conditions).marker)
+    path = findings.findings_file(context.run.dir, step.id)
+    worst = "".join(f"\n    {line[2:]}" for line in findings.format_findings(open_).splitlines())
+    edit = "edit and commit the code" if context.order.reviews_code(step) else "edit the reviewed files"
+    adopt = Next(("doflow", "adopt", step.id), "to accept it anyway", link="or")
     many = f"{rounds} round{'s' if rounds > 1 else ''}"
-    return Outcome(Status.PAUSED, f"NO-GO after {many}, see {path}:{worst}", hint)
+    steps = (next_steps.resume(context, why=f"{edit} and run"), adopt)
+    return Outcome(Status.PAUSED, f"NO-GO after {many}, see {path}:{worst}", next=steps)
 
 
-def _done(step: Step, world: World, outcome: Outcome) -> Outcome:
-    """Recorded with the key as it is at the end: the fixer may have changed what the review reads."""
-    path = findings.file(world.run.dir, step.id)
-    makes = (path,) if world.digest(path) else ()
-    job = Job(step, world.key(step), makes, (), subject=f"{step.id}: {outcome.marker.split(' ')[0]}")
-    if makes:  # until its commit is there the review is not done, whatever the lock on disk says
-        entry = world.ledger.add("returned", step=step.id, key=job.key.key, files={path: world.digest(path)})
-        world.book.returned[step.id] = entry
-    return settle(job, world, outcome)
+def _done(step: Step, context: RunContext, outcome: Outcome) -> Outcome:
+    """Record the review with its final key: the fixer may have changed its inputs."""
+    path = findings.findings_file(context.run.dir, step.id)
+    makes = (path,) if context.files.digest(path) else ()
+    result = findings.review_result(outcome.marker)
+    job = Job(step, context.key(step), makes, (), subject=f"{step.id}: {result.verdict if result else outcome.marker}")
+    if makes:  # the review is done only when committed, whatever the lock file says
+        entry = context.events.add("returned", step=step.id, key=job.key.key, files={path: context.files.digest(path)})
+        context.record.agent_returned(step.id, entry)
+    return complete_job(job, context, outcome)
 
 
-def _write(step: Step, world: World, verdict: str, rounds: int, depth: str, found: tuple[Finding, ...]) -> None:
-    path = findings.file(world.run.dir, step.id)
-    text = findings.document(step.id, verdict, rounds, depth, found)
-    with world.guard:
-        files.write(str(world.root / path), text.encode())
-        world.book.artifacts[path] = Artifact(world.digest(path), "doflow", step.id)
+def _write(step: Step, context: RunContext, verdict: str, rounds: int, depth: str, found: tuple[Finding, ...]) -> None:
+    path = findings.findings_file(context.run.dir, step.id)
+    text = findings.findings_document(step.id, verdict, rounds, depth, found)
+    with context.guard:
+        held = context.record.returned.get(step.id, {}).get("files", {}).get(path)
+        if held and context.files.digest(path) not in ("", held):  # manual edits before it was committed
+            quarantine.quarantine_outputs(context, (path,), f"manual edits before {step.id} was committed", step.id)
+            message = f"{path}: edited before it was committed; your version is in quarantine"
+            context.events.add("warning", step=step.id, message=message, hint="doflow quarantine list")
+        atomic_files.write_file(str(context.root / path), text.encode())
+        context.record.add_artifacts({path: Artifact(context.files.digest(path), "doflow", step.id)})
 
 
 def _worst(outcomes: list[Outcome]) -> Outcome | None:
     rank = (Status.CANCELLED, Status.AUTH, Status.REFUSED, Status.FAILED, Status.TIMEOUT, Status.RATE_LIMITED)
     order = {status: place for place, status in enumerate(rank)}
     return min(outcomes, key=lambda found: order.get(found.status, len(rank)), default=None)
+
+
+_HOUR = 3600
+
+
+def run_review_command(job: Job, context: RunContext) -> Outcome:
+    """0 converged, 1 error, 2 NO-GO, 3 rate limit; any other code is an error, never a pass."""
+    step = job.step
+    argv = context.settings.review_command
+    if not argv:
+        hint = "doflow.yaml: review_command: [./review.sh], or review_mode: llm"
+        return Outcome(Status.FAILED, f"{step.id} uses review_mode command, but review_command is not set", hint)
+    target = context.files.path(step.reads[0].path) if step.reads else context.run.dir
+    words = (
+        "--type",
+        step.id,
+        "--target",
+        target,
+        "--feature-dir",
+        context.run.dir,
+        "--project-dir",
+        str(context.root),
+    )
+    log = step_logs.log_path(job, context, 1)
+    Path(log).unlink(missing_ok=True)
+    extra = {"DOFLOW_RUN": context.run.name, "DOFLOW_RUN_DIR": str(context.run_dir), "DOFLOW_STEP": step.id}
+    command = Command((*argv, *words), env=environment.for_shell(context.environ, extra), cwd=str(context.root))
+    result = process.run(command, log, log, step_logs.job_timeout(job, context), step_logs.heartbeat(job, context, log))
+    said = process.tail(log, 1500)
+    steps = next_steps.show_logs_then_resume(step.id, context, "shows its output")
+    if result.stopped == "cancelled":
+        return Outcome(Status.CANCELLED, "interrupted")
+    if result.stopped or result.code not in (0, 2, 3):
+        return Outcome(Status.FAILED, f"{process.explain(result, argv)}\n{said}", next=steps)
+    if result.code == 2:
+        return Outcome(Status.PAUSED, f"NO-GO: {step.id} did not converge\n{said}", next=steps)
+    if result.code == 3:
+        return Outcome(Status.RATE_LIMITED, f"{argv[0]} is rate limited", next=steps, resume_at=parse_resume_time(""))
+    return Outcome(Status.DONE, marker="GO")

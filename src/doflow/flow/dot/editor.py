@@ -1,28 +1,28 @@
-"""Changing a DOT text in place: one value, one node, one edge. All else, comments and layout too, stays as it is. Pure."""
+"""Edit a DOT text in place: one value, node or edge. Everything else, including comments and layout, is kept. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 
-from doflow.flow.dot import parser as reading
+from doflow.flow.dot import parser
 from doflow.flow.dot.model import Attribute, Edge, Node, Pipeline, Statement
-from doflow.flow.dot.scanner import quoted
+from doflow.flow.dot.parser import quoted
 from doflow.util.errors import UsageError
-from doflow.util.records import regex
 
-_BARE = regex(r"[A-Za-z_][A-Za-z0-9_]*|-?(?:\.\d+|\d+(?:\.\d*)?)")
+_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|-?(?:\.\d+|\d+(?:\.\d*)?)")
 _KEYWORDS = frozenset({"node", "edge", "graph", "digraph", "subgraph", "strict"})
 
 
-def written(name: str) -> str:
-    """A name as DOT writes it: bare where that is allowed, else in quotes."""
+def write_id(name: str) -> str:
+    """A name in DOT syntax: bare where allowed, else quoted."""
     return name if _BARE.fullmatch(name) and name.lower() not in _KEYWORDS else quoted(name)
 
 
-def set_(pipeline: Pipeline, name: str, values: Mapping[str, str]) -> Pipeline:
-    """The pipeline with these attributes of a node; one that stands there already is changed where it stands."""
+def set_attributes(pipeline: Pipeline, name: str, values: Mapping[str, str]) -> Pipeline:
+    """The pipeline with these attributes of a node; an existing one is changed in place."""
     for key, value in values.items():
-        node = the(pipeline, name)
+        node = get_node(pipeline, name)
         if node.own and any(one.name == key for one in node.own):
             pipeline = _change(pipeline, [one for one in node.own if one.name == key][-1], value)
         else:
@@ -30,44 +30,44 @@ def set_(pipeline: Pipeline, name: str, values: Mapping[str, str]) -> Pipeline:
     return pipeline
 
 
-def set_graph(pipeline: Pipeline, key: str, value: str) -> Pipeline:
+def set_graph_attribute(pipeline: Pipeline, key: str, value: str) -> Pipeline:
     """The pipeline with this graph attribute."""
     own = [one for one in pipeline.own if one.name == key]
     if own:
         return _change(pipeline, own[-1], value)
-    return _insert(pipeline, pipeline.begin, f"\n    {written(key)}={quoted(value)};")
+    return _insert(pipeline, pipeline.begin, f"\n    {write_id(key)}={quoted(value)};")
 
 
-def unset(pipeline: Pipeline, name: str, keys: Iterable[str]) -> Pipeline:
-    """The pipeline without these attributes of a node; a default of the file may then hold again."""
+def unset_attributes(pipeline: Pipeline, name: str, keys: Iterable[str]) -> Pipeline:
+    """The pipeline without these attributes of a node; a default may then apply again."""
     for key in keys:
-        while own := [one for one in the(pipeline, name).own if one.name == key]:
+        while own := [one for one in get_node(pipeline, name).own if one.name == key]:
             start, end = _with_separator(pipeline.text, own[-1])
             pipeline = _spliced(pipeline, start, end, "")
     return pipeline
 
 
-def add(pipeline: Pipeline, name: str, values: Mapping[str, str]) -> Pipeline:
+def add_node(pipeline: Pipeline, name: str, values: Mapping[str, str]) -> Pipeline:
     """The pipeline with one more node, written before the first edge's line, else at the end."""
     if any(node.id == name and node.statements for node in pipeline.nodes):
         hint = f"change it with: doflow dot node modify {pipeline.path} {name} --set key=value"
-        raise UsageError(f"{pipeline.path}: there is a node {name} already", hint)
-    listed = "".join(f"        {written(key)}={quoted(value)}\n" for key, value in values.items())
-    words = f"    {written(name)} [\n{listed}    ];\n" if listed else f"    {written(name)};\n"
-    return _line(pipeline, _room(pipeline), words)
+        raise UsageError(f"{pipeline.path}: node {name} already exists", hint)
+    listed = "".join(f"        {write_id(key)}={quoted(value)}\n" for key, value in values.items())
+    words = f"    {write_id(name)} [\n{listed}    ];\n" if listed else f"    {write_id(name)};\n"
+    return _line(pipeline, _insertion_point(pipeline), words)
 
 
 def add_edge(pipeline: Pipeline, start: str, to: str, values: Mapping[str, str]) -> Pipeline:
     """The pipeline with one more edge, written at the end."""
-    the(pipeline, start), the(pipeline, to)
+    get_node(pipeline, start), get_node(pipeline, to)
     if any((edge.start, edge.to) == (start, to) for edge in pipeline.edges):
         raise UsageError(f"{pipeline.path}: there is an edge {start} -> {to} already")
-    listed = ", ".join(f"{written(key)}={quoted(value)}" for key, value in values.items())
-    words = f"    {written(start)} -> {written(to)}{f' [{listed}]' if listed else ''};\n"
+    listed = ", ".join(f"{write_id(key)}={quoted(value)}" for key, value in values.items())
+    words = f"    {write_id(start)} -> {write_id(to)}{f' [{listed}]' if listed else ''};\n"
     return _line(pipeline, pipeline.end, words)
 
 
-def remove(pipeline: Pipeline, name: str) -> Pipeline:
+def remove_node(pipeline: Pipeline, name: str) -> Pipeline:
     """The pipeline without a node and without the edges that touch it; a chain keeps its other links."""
     while (node := pipeline.node(name)) is not None:
         touching = [edge for edge in pipeline.edges if name in (edge.start, edge.to)]
@@ -88,7 +88,7 @@ def remove_edge(pipeline: Pipeline, start: str, to: str) -> Pipeline:
     return _without(pipeline, found.statement, lambda edge: (edge.start, edge.to) != (start, to))
 
 
-def the(pipeline: Pipeline, name: str) -> Node:
+def get_node(pipeline: Pipeline, name: str) -> Node:
     """The node of this name, or words that say which there are."""
     node = pipeline.node(name)
     if node is None:
@@ -108,12 +108,12 @@ def _change(pipeline: Pipeline, one: Attribute, value: str) -> Pipeline:
 
 def _append(pipeline: Pipeline, node: Node, key: str, value: str) -> Pipeline:
     """One more attribute in the node's own list, laid out as the others are."""
-    text, words = pipeline.text, f"{written(key)}={quoted(value)}"
+    text, words = pipeline.text, f"{write_id(key)}={quoted(value)}"
     listed = next((one for one in node.statements if one.lists), None)
     if listed is None:
         if node.statements:
             return _insert(pipeline, node.statements[0].end, f" [{words}]")
-        return _line(pipeline, _room(pipeline), f"    {written(node.id)} [{words}];\n")
+        return _line(pipeline, _insertion_point(pipeline), f"    {write_id(node.id)} [{words}];\n")
     start, end = listed.lists[-1]
     inside = [one for one in listed.attributes if start < one.start < end]
     if not inside:
@@ -133,8 +133,8 @@ def _without(pipeline: Pipeline, statement: Statement, keep: Callable[[Edge], bo
     stay = [edge for edge in edges if keep(edge)]
     for node in pipeline.nodes:
         if any(one.lists and statement.start <= one.start < statement.end for one in node.statements):
-            message = f"{pipeline.path}:{statement.line}: {node.id} is described inside a statement of edges"
-            raise UsageError(message, "give it a line of its own, then try again")
+            message = f"{pipeline.path}:{statement.line}: {node.id} is defined inside an edge statement"
+            raise UsageError(message, "define it on a line of its own, then try again")
     if not stay:
         return _cut(pipeline, statement)
     text = pipeline.text
@@ -145,11 +145,11 @@ def _without(pipeline: Pipeline, statement: Statement, keep: Callable[[Edge], bo
 
 
 def _link(edge: Edge, lists: str) -> str:
-    return f"{written(edge.start)} -> {written(edge.to)}{f' {lists}' if lists else ''}"
+    return f"{write_id(edge.start)} -> {write_id(edge.to)}{f' {lists}' if lists else ''}"
 
 
 def _cut(pipeline: Pipeline, statement: Statement) -> Pipeline:
-    """Without a statement; its line goes too if nothing else stands on it."""
+    """Remove a statement, and its line if nothing else is on it."""
     text, start, end = pipeline.text, statement.start, statement.end
     while end < len(text) and text[end] in " \t;":
         end += 1
@@ -182,15 +182,15 @@ def _with_separator(text: str, one: Attribute) -> tuple[int, int]:
     return start, end
 
 
-def _room(pipeline: Pipeline) -> int:
-    """Where a new node is best written: before the first edge that stands after all nodes, else at the end."""
+def _insertion_point(pipeline: Pipeline) -> int:
+    """Where to insert a new node: before the first edge after all nodes, else at the end."""
     last = max((one.end for node in pipeline.nodes for one in node.statements), default=0)
     links = (edge.statement for edge in pipeline.edges if edge.statement.top)
     return min((link.start for link in links if link.start > last), default=pipeline.end)
 
 
 def _line(pipeline: Pipeline, place: int, words: str) -> Pipeline:
-    """Whole lines, put before the line of `place`, or before `place` itself where more stands on that line."""
+    """Insert whole lines before the line of `place`, or before `place` itself if other text precedes it."""
     start = _line_start(pipeline.text, place)
     if pipeline.text[start:place].strip():
         return _insert(pipeline, place, f"\n{words}")
@@ -206,4 +206,4 @@ def _insert(pipeline: Pipeline, place: int, words: str) -> Pipeline:
 
 
 def _spliced(pipeline: Pipeline, start: int, end: int, words: str) -> Pipeline:
-    return reading.parse(pipeline.text[:start] + words + pipeline.text[end:], pipeline.path)
+    return parser.parse_pipeline(pipeline.text[:start] + words + pipeline.text[end:], pipeline.path)

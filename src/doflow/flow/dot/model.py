@@ -1,8 +1,8 @@
-"""A DOT pipeline as values: nodes, edges, attributes, each with its place in the text; and the words they may use."""
+"""The model of a DOT pipeline: nodes, edges, attributes with their positions in the text; statuses, handlers, shapes."""
 
 from __future__ import annotations
 
-from doflow.util.records import dataclass
+from dataclasses import dataclass
 
 PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED = "pending", "active", "impl_complete", "validated", "failed"
 STATUSES = (PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED)
@@ -10,7 +10,7 @@ TERMINAL = (VALIDATED, FAILED)
 CONDITIONS = ("pass", "fail", "partial")
 _SAME = {"outcome=success": "pass", "outcome=fail": "fail", "outcome=partial_success": "partial"}
 
-#: what may follow a status; a taken retry edge (`moves.requeue`) alone leads back to pending
+#: allowed transitions; only a retry edge (`transitions.requeue`) leads back to pending
 MOVES = {
     PENDING: (ACTIVE,),
     ACTIVE: (IMPL_COMPLETE, VALIDATED, FAILED),
@@ -36,7 +36,7 @@ MAX_RETRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """`name=value` in the text: `start`…`end` is all of it, `at`…`end` the value as it is written."""
+    """`name=value` in the text: `start`…`end` is the whole, `at`…`end` the value as written."""
 
     name: str
     value: str
@@ -48,7 +48,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement of the text: a node, or edges. `lists`: start and end of each `[…]` it has; `top`: in no subgraph."""
+    """One statement of the text: a node, or edges. `lists`: start and end of each `[…]`; `top`: not in a subgraph."""
 
     line: int
     start: int
@@ -60,7 +60,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node: `attributes` with every default filled in, `own` as they stand in its own statements."""
+    """A node: `attributes` including defaults, `own` as written in its own statements."""
 
     id: str
     line: int
@@ -81,7 +81,7 @@ class Node:
 
     @property
     def handler(self) -> str:
-        """What does it: as it says, else by its shape, else '' (unknown). A node without either is a codergen."""
+        """Its `handler`, else by its shape, else '' (unknown). A node without either is a codergen."""
         return self.get("handler") or HANDLERS.get((self.shape or "box").lower(), "")
 
     @property
@@ -90,12 +90,12 @@ class Node:
 
     @property
     def label(self) -> str:
-        return plain(self.get("label") or self.id)
+        return label_text(self.get("label") or self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """`to` comes after `start`. `statement`: the one it stands in, together with others if that is a chain."""
+    """`to` comes after `start`. `statement`: the one it is part of; a chain has several edges."""
 
     start: str
     to: str
@@ -108,7 +108,7 @@ class Edge:
 
     @property
     def condition(self) -> str:
-        """pass, fail, partial, or whatever else its `condition` says; a label that is one of the three counts too."""
+        """pass, fail, partial, or another value of `condition`; a label with one of the three counts too."""
         said = self.get("condition").strip().lower().replace(" ", "")
         label = self.get("label").strip().lower()
         return _SAME.get(said, said) or (label if label in CONDITIONS else "")
@@ -116,7 +116,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A whole file: its `text` as it stands, and what it says. `begin`, `end`: behind its `{`, before its `}`."""
+    """A DOT file: its `text` and content. `begin`, `end`: after its `{`, before its `}`."""
 
     path: str
     text: str
@@ -145,8 +145,8 @@ class Pipeline:
         return tuple(edge for edge in self.edges if edge.start == name)
 
 
-def plain(words: str) -> str:
-    """A label or a sentence as a person reads it: `\\n`, `\\l` and `\\r` end a line."""
+def label_text(words: str) -> str:
+    """A label as plain text: `\\n`, `\\l` and `\\r` end a line."""
     for sign in ("\\n", "\\l", "\\r"):
         words = words.replace(sign, "\n")
     return words.strip()

@@ -1,12 +1,13 @@
-"""The order of a pipeline: what each node waits for, which edges only lead back, which nodes can begin. Pure.
+"""The order of a pipeline: dependencies, retry edges, and which nodes are ready. Pure.
 
-A retry edge, the `fail` edge of a diamond that leads back to what came before it, is never something to wait for. What can
-be reached only by such an edge (a node that repairs) runs only after the diamond has sent the work back.
+A retry edge, the `fail` edge of a diamond that leads back to an earlier node, is not a dependency. A node that only such an
+edge reaches (a repair node) runs only after the diamond has sent the work back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from doflow.flow.dot.model import (
     CONDITION,
@@ -23,21 +24,20 @@ from doflow.flow.dot.model import (
     Node,
     Pipeline,
 )
-from doflow.util.records import dataclass
 
 _MET = {"": VALIDATED, "pass": VALIDATED, "fail": FAILED, "partial": IMPL_COMPLETE}
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`back`: the edges nothing waits for; `repairs`: nodes that only a retry reaches, with the diamonds that send there."""
+    """`back`: edges that aren't dependencies; `repairs`: nodes that only a retry reaches, with their diamonds."""
 
     back: frozenset[tuple[str, str]]
     repairs: Mapping[str, tuple[str, ...]]
 
 
-def order(pipeline: Pipeline) -> Order:
-    """Which edges lead back, and what lies behind them only."""
+def compute_order(pipeline: Pipeline) -> Order:
+    """Find the edges that lead back, and the nodes that only they reach."""
     reach = reachable(pipeline)
     diamonds = {node.id for node in pipeline.nodes if node.handler == CONDITION}
     retry = {
@@ -58,7 +58,7 @@ def order(pipeline: Pipeline) -> Order:
 
 
 def reachable(pipeline: Pipeline, without: Iterable[tuple[str, str]] = ()) -> dict[str, frozenset[str]]:
-    """For each node all nodes that come after it, itself only if it stands on a circle."""
+    """For each node all nodes after it; itself only if it is on a cycle."""
     left = set(without)
     after: dict[str, list[str]] = {node.id: [] for node in pipeline.nodes}
     for edge in pipeline.edges:
@@ -78,32 +78,32 @@ def reachable(pipeline: Pipeline, without: Iterable[tuple[str, str]] = ()) -> di
 
 
 def dependencies(pipeline: Pipeline, node: str) -> tuple[str, ...]:
-    """The nodes it waits for when the pipeline begins; never those at the other end of a retry edge."""
-    back = order(pipeline).back
+    """The nodes it depends on; never those at the other end of a retry edge."""
+    back = compute_order(pipeline).back
     return tuple(dict.fromkeys(edge.start for edge in pipeline.into(node) if (edge.start, edge.to) not in back))
 
 
-def ready(pipeline: Pipeline) -> tuple[Node, ...]:
-    """The nodes that can begin now, in the order of the file: pending, and all they wait for is there.
+def ready_nodes(pipeline: Pipeline) -> tuple[Node, ...]:
+    """The nodes that are ready to run, in file order: pending, with all dependencies met.
 
-    A start node is always ready; the exit only when every gate is validated. What waits for the branch of a diamond that
-    was not taken waits no longer. A failed node is not ready: sending it again (failed → active) is a decision.
+    A start node is always ready; the exit only when every gate is validated. A branch that a diamond
+    did not take is no longer a dependency. A failed node isn't ready: retrying it (failed → active) is a decision.
     """
-    found = order(pipeline)
+    found = compute_order(pipeline)
     open_ = _Open(pipeline, found)
     return tuple(node for node in pipeline.nodes if node.status == PENDING and open_.ready(node))
 
 
-def skipped(pipeline: Pipeline) -> tuple[str, ...]:
-    """The nodes that will not run any more, since a diamond has decided for the other branch."""
-    open_ = _Open(pipeline, order(pipeline))
+def skipped_nodes(pipeline: Pipeline) -> tuple[str, ...]:
+    """The nodes that won't run, because a diamond took the other branch."""
+    open_ = _Open(pipeline, compute_order(pipeline))
     return tuple(node.id for node in pipeline.nodes if node.status == PENDING and open_.dead(node.id, ()))
 
 
 def unvalidated_gates(pipeline: Pipeline) -> tuple[str, ...]:
-    """The gates that keep the exit closed."""
-    gone = skipped(pipeline)
-    repairs = order(pipeline).repairs
+    """The gates that the exit still waits for."""
+    gone = skipped_nodes(pipeline)
+    repairs = compute_order(pipeline).repairs
     return tuple(
         node.id
         for node in pipeline.nodes
@@ -114,9 +114,9 @@ def unvalidated_gates(pipeline: Pipeline) -> tuple[str, ...]:
     )
 
 
-def body(pipeline: Pipeline, diamond: str) -> tuple[str, ...]:
-    """What is done again when this diamond fails, in order, the diamond last; () = it has no retry edge."""
-    found = order(pipeline)
+def retry_body(pipeline: Pipeline, diamond: str) -> tuple[str, ...]:
+    """The nodes to repeat when this diamond fails, in order, the diamond last; () = no retry edge."""
+    found = compute_order(pipeline)
     target = next(
         (e.to for e in pipeline.out_of(diamond) if e.condition == "fail" and (diamond, e.to) in found.back), ""
     )
@@ -125,11 +125,11 @@ def body(pipeline: Pipeline, diamond: str) -> tuple[str, ...]:
     retry = {(start, to) for start, to in found.back if start not in found.repairs}
     forward = reachable(pipeline, retry)
     inside = {name for name in (target, *forward[target]) if name == diamond or diamond in forward[name]}
-    return tuple(name for name in sequence(pipeline, retry) if name in inside)
+    return tuple(name for name in topological_sequence(pipeline, retry) if name in inside)
 
 
-def sequence(pipeline: Pipeline, without: Iterable[tuple[str, str]] = ()) -> tuple[str, ...]:
-    """All nodes, none before what it waits for; else as the file has them. What stands on a circle comes last."""
+def topological_sequence(pipeline: Pipeline, without: Iterable[tuple[str, str]] = ()) -> tuple[str, ...]:
+    """All nodes in topological order, otherwise in file order. Nodes on a cycle come last."""
     left = set(without)
     waits = {node.id: set[str]() for node in pipeline.nodes}
     for edge in pipeline.edges:
@@ -144,7 +144,7 @@ def sequence(pipeline: Pipeline, without: Iterable[tuple[str, str]] = ()) -> tup
     return tuple(done)
 
 
-def retries(node: Node) -> int:
+def retry_count(node: Node) -> int:
     """How often this diamond has sent the work back."""
     count = node.get("retry_count", "0")
     return int(count) if count.isdecimal() else 0
@@ -157,7 +157,7 @@ def max_retries(pipeline: Pipeline, node: Node) -> int:
 
 
 class _Open:
-    """Whether nodes can begin, by the statuses of those before them."""
+    """Readiness of nodes, from the statuses of the nodes before them."""
 
     def __init__(self, pipeline: Pipeline, found: Order) -> None:
         self._pipeline = pipeline
@@ -180,7 +180,7 @@ class _Open:
         return bool(edges) and name not in way and all(self._edge_dead(edge, (*way, name)) for edge in edges)
 
     def _edges(self, name: str) -> list[Edge]:
-        """The edges it waits for now: also those that come from a repair, once the work was sent back."""
+        """Its dependencies now: also edges from a repair node, once the work was sent back."""
         return [
             edge
             for edge in self._pipeline.into(name)
@@ -191,14 +191,14 @@ class _Open:
         return not _idle(name, self._repairs, self._pipeline)
 
     def _met(self, edge: Edge) -> bool:
-        """A diamond decides on what came before it, however that ended; all else waits for what is validated."""
+        """A diamond waits for any end of the node before it; other nodes need it validated."""
         status = self._nodes[edge.start].status
         if self._nodes[edge.to].handler == CONDITION and not edge.condition:
             return status in TERMINAL
         return status == _MET.get(edge.condition, VALIDATED)
 
     def _edge_dead(self, edge: Edge, way: tuple[str, ...]) -> bool:
-        """Its diamond has decided otherwise, or what it leaves will never run."""
+        """Its diamond took the other branch, or its start node will never run."""
         start = self._nodes[edge.start]
         if start.handler == CONDITION and start.status in (VALIDATED, FAILED) and edge.condition:
             back = any((one.start, one.to) in self._back for one in self._pipeline.out_of(start.id))
@@ -208,9 +208,9 @@ class _Open:
 
 
 def _idle(name: str, repairs: Mapping[str, tuple[str, ...]], pipeline: Pipeline) -> bool:
-    """A node that repairs, and nothing was sent back yet."""
+    """Is it a repair node, and no work was sent back yet?"""
     senders = [node for node in pipeline.nodes if node.id in repairs.get(name, ())]
-    return bool(senders) and not any(retries(node) for node in senders)
+    return bool(senders) and not any(retry_count(node) for node in senders)
 
 
 def _firsts(pipeline: Pipeline) -> list[str]:

@@ -1,38 +1,39 @@
-"""DOT text → Pipeline: nodes with their defaults, edges one by one, each with the place where it is written.
+"""DOT text → Pipeline: nodes with their defaults, edges one by one, each with its position in the text.
 
-The grammar is Graphviz's: chains, groups in braces, ports, subgraphs with defaults of their own, several lists.
+The grammar is Graphviz's: chains, groups in braces, ports, subgraphs with defaults of their own, several attribute lists.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from doflow.flow.dot.model import Attribute, Edge, Node, Pipeline, Statement
-from doflow.flow.dot.scanner import Token, scan
 from doflow.util.errors import FlowError, Problem, WorldError
 
 
-def read(path: str | os.PathLike[str], shown: str = "") -> Pipeline:
-    """The pipeline of a file; a file that is no DOT raises `FlowError` with line and column. `shown`: its name in words."""
+def read_pipeline(path: str | os.PathLike[str], shown: str = "") -> Pipeline:
+    """The pipeline of a file; `FlowError` with line and column if it isn't DOT. `shown`: its name in messages."""
     name = shown or os.fspath(path)
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            return parse(file.read(), name)
+            return parse_pipeline(file.read(), name)
     except UnicodeDecodeError as error:
         raise FlowError((Problem(name, 0, 0, f"not UTF-8: {error.reason}", "save the file as UTF-8"),)) from error
     except OSError as error:
-        raise WorldError(f"cannot read {name}: {error.strerror or error}", f"look at it: ls -l '{name}'") from error
+        raise WorldError(f"cannot read {name}: {error.strerror or error}", f"check it: ls -l '{name}'") from error
 
 
-def parse(text: str, path: str = "pipeline.dot") -> Pipeline:
+def parse_pipeline(text: str, path: str = "pipeline.dot") -> Pipeline:
     """The pipeline of a text."""
     return _Reader(text, path).pipeline()
 
 
 class _Scope:
-    """What holds inside one pair of braces: the defaults, and all nodes mentioned there."""
+    """The scope of one pair of braces: its defaults, and all nodes mentioned in it."""
 
     __slots__ = ("edge", "group", "members", "node", "top")
 
@@ -45,7 +46,7 @@ class _Scope:
 
 
 class _Found:
-    """A node while the file is read."""
+    """A node while the file is parsed."""
 
     __slots__ = ("group", "line", "own", "statements", "values")
 
@@ -113,7 +114,7 @@ class _Reader:
         self._chain(scope)
 
     def _chain(self, scope: _Scope) -> None:
-        """A node, a group, or several of them joined by arrows; then lists of attributes."""
+        """A node, a group, or several of them connected by arrows; then attribute lists."""
         first = self._peek()
         ends = [self._end(scope)]
         named = first.kind == "id"
@@ -140,9 +141,9 @@ class _Reader:
         if token.kind == "{" or (token.value == "subgraph" and token.kind == "keyword"):
             return self._subgraph(scope)
         if token.kind != "id":
-            raise self._wrong(token, f"a node, an edge or an attribute must stand here, not {_shown(token)}")
+            raise self._wrong(token, f"expected a node, an edge or an attribute, not {_shown(token)}")
         self._take()
-        while self._peek().kind == ":":  # a port, a compass point: where the arrow is drawn, nothing more
+        while self._peek().kind == ":":  # a port, a compass point: only affects drawing
             self._take()
             self._expect("id")
         self._mention(scope, token)
@@ -167,7 +168,7 @@ class _Reader:
         return tuple(inner.members)
 
     def _lists(self) -> tuple[tuple[tuple[int, int], ...], Sequence[Attribute]]:
-        """`[a=1, b=2] [c=3]`: where each stands, and what they say."""
+        """`[a=1, b=2] [c=3]`: their positions and attributes."""
         lists: list[tuple[int, int]] = []
         given: list[Attribute] = []
         while self._peek().kind == "[":
@@ -189,7 +190,7 @@ class _Reader:
         self._take()
         value = self._take()
         if value.kind not in ("id", "keyword"):
-            raise self._wrong(value, f"{name.value}= has no value: {_shown(value)} stands there")
+            raise self._wrong(value, f"{name.value}= has no value, but {_shown(value)}")
         return Attribute(name.value, value.value, name.line, name.start, value.start, value.end)
 
     def _peek(self, ahead: int = 0) -> Token:
@@ -204,7 +205,7 @@ class _Reader:
         token = self._peek()
         if token.kind != kind:
             wanted = "a name" if kind == "id" else f"`{kind}`"
-            raise self._wrong(token, f"{wanted} must stand here, not {_shown(token)}")
+            raise self._wrong(token, f"expected {wanted}, not {_shown(token)}")
         return self._take()
 
     def _wrong(self, token: Token, message: str) -> FlowError:
@@ -221,3 +222,110 @@ def _node(name: str, found: _Found) -> Node:
 
 def _shown(token: Token) -> str:
     return "the end of the file" if token.kind == "end" else f"`{token.value or token.kind}`"
+
+
+_SKIP = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/|(?:(?<=\n)|\A)#[^\n]*)+", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\u0080-\U0010ffff]*")
+_NUMBER = re.compile(r"-?(?:\.\d+|\d+(?:\.\d*)?)")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_ESCAPED = re.compile(r'\\(["\\]|\r?\n)')
+_KEYWORDS = frozenset({"node", "edge", "graph", "digraph", "subgraph", "strict"})
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`kind`: id, keyword (lowercase), a symbol, or end. `value`: without quotes and escapes."""
+
+    kind: str
+    value: str
+    start: int
+    end: int
+    line: int
+
+
+def scan(text: str, path: str) -> tuple[Token, ...]:
+    """All tokens, the last one `end`; quoted strings joined by `+` are one."""
+    return tuple(_joined(list(_tokens(text, path))))
+
+
+def unquoted(written: str) -> str:
+    """The value of a quoted string: `\\"` and `\\\\` are one character, a backslash continues a line."""
+    return _ESCAPED.sub(lambda found: found[1] if found[1] in '"\\' else "", written[1:-1])
+
+
+def quoted(value: str) -> str:
+    """A value as a quoted string; the inverse of `unquoted`."""
+    parts = []
+    for place, sign in enumerate(value):
+        after = value[place + 1 : place + 2]
+        if sign == '"' or (sign == "\\" and (after in ("", '"', "\\", "\n") or value[place + 1 : place + 3] == "\r\n")):
+            parts.append("\\")
+        parts.append(sign)
+    return f'"{"".join(parts)}"'
+
+
+def _tokens(text: str, path: str) -> Iterator[Token]:
+    place, line, counted = 0, 1, 0
+    while True:
+        skipped = _SKIP.match(text, place)
+        place = skipped.end() if skipped else place
+        line, counted = line + text.count("\n", counted, place), place
+        if place >= len(text):
+            yield Token("end", "", place, place, line)
+            return
+        token = _token(text, place, line, path)
+        yield token
+        place = token.end
+
+
+def _token(text: str, place: int, line: int, path: str) -> Token:
+    sign = text[place]
+    if text[place : place + 2] in ("->", "--"):
+        return Token(text[place : place + 2], "", place, place + 2, line)
+    if sign in "{}[]=;,:+":
+        return Token(sign, "", place, place + 1, line)
+    if sign == '"':
+        found = _QUOTED.match(text, place)
+        if found is None:
+            raise _wrong(path, text, place, line, "unterminated quoted string", 'close it with "')
+        return Token("quoted", unquoted(found[0]), place, found.end(), line)
+    if sign == "<":
+        end = _html(text, place)
+        if end < 0:
+            raise _wrong(path, text, place, line, "unterminated HTML label", "each < needs its >")
+        return Token("id", text[place:end], place, end, line)
+    named = _NAME.match(text, place) or _NUMBER.match(text, place)
+    if named is None:
+        hint = "quote names with characters other than letters, digits and _"
+        raise _wrong(path, text, place, line, f"unexpected {sign!r}", hint)
+    word = named[0]
+    if word.lower() in _KEYWORDS:
+        return Token("keyword", word.lower(), place, named.end(), line)
+    return Token("id", word, place, named.end(), line)
+
+
+def _html(text: str, place: int) -> int:
+    """The end of the HTML string that starts here; -1 = unterminated."""
+    depth = 0
+    for at in range(place, len(text)):
+        depth += (text[at] == "<") - (text[at] == ">")
+        if depth == 0:
+            return at + 1
+    return -1
+
+
+def _joined(tokens: list[Token]) -> Iterator[Token]:
+    place = 0
+    while place < len(tokens):
+        token = tokens[place]
+        while token.kind == "quoted" and [one.kind for one in tokens[place + 1 : place + 3]] == ["+", "quoted"]:
+            more = tokens[place + 2]
+            token = Token("quoted", token.value + more.value, token.start, more.end, token.line)
+            place += 2
+        yield token if token.kind != "quoted" else Token("id", token.value, token.start, token.end, token.line)
+        place += 1
+
+
+def _wrong(path: str, text: str, place: int, line: int, message: str, hint: str) -> FlowError:
+    column = place - (text.rfind("\n", 0, place) + 1) + 1
+    return FlowError((Problem(path, line, column, message, hint),))

@@ -1,7 +1,7 @@
-"""Moving a node from one status to the next, in the DOT file itself: allowed or refused with words, durable, one at a time.
+"""Status transitions of nodes, written to the DOT file itself: checked, durable, one at a time.
 
 Under a lock on the file: line in `<dot>.transitions.jsonl` → the DOT file (status, fill colour) → `<dot>.checkpoint.json`.
-A crash between two of them is made good by the next one who takes the lock.
+After a crash between two of them, the next process that takes the lock completes them.
 """
 
 from __future__ import annotations
@@ -9,36 +9,50 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from doflow.flow.dot import checkpoint, editor as editing, locked_file as hold, order as graph, parser as reading
-from doflow.flow.dot.locked_file import Held
-from doflow.flow.dot.model import ACTIVE, COLOURS, CONDITION, EXIT, FAILED, MOVES, PENDING, STATUSES, Node, Pipeline
-from doflow.util import atomic_files as files, timestamps
-from doflow.util.errors import DoflowError
+from doflow.flow.dot import editor, order, parser
+from doflow.flow.dot.model import (
+    ACTIVE,
+    COLOURS,
+    CONDITION,
+    EXIT,
+    FAILED,
+    MOVES,
+    PENDING,
+    STATUSES,
+    Edge,
+    Node,
+    Pipeline,
+)
+from doflow.util import atomic_files, locks, timestamps
+from doflow.util.errors import DoflowError, LockHeld
+from doflow.util.text import json_line
 
 Move = tuple[str, str, Mapping[str, str], str]  # node, status, more attributes, why
 
 
 class Refused(DoflowError):
-    """A transition that the table does not allow, or that comes from another status than was expected."""
+    """A transition that isn't allowed, or that starts from an unexpected status."""
 
 
 def transition(
     path: str | os.PathLike[str], node: str, status: str, *, expect: str = "", by: str = "", note: str = ""
 ) -> Pipeline:
-    """Give `node` this status, and say so in the log; returns the pipeline as it stands then.
+    """Give `node` this status and log it; returns the updated pipeline.
 
-    A node that has the status already is left alone, so a repeated deed does no harm; who must be the one that moves it
-    (to claim a node) says what it `expect`s, and is refused if another was first. `by`: who; `note`: why.
+    A node that has the status already is left alone, so repeating it does no harm. To claim a node, give the status to
+    `expect`: it is refused if another process was first. `by`: who; `note`: why.
     """
-    with hold.hold(path) as held:
-        pipeline = _mended(held, str(path))
-        found = editing.the(pipeline, node)
+    with lock_file(path) as held:
+        pipeline = _repaired(held, str(path))
+        found = editor.get_node(pipeline, node)
         if expect and found.status != expect:
-            raise Refused(f"{path}: {node} is {found.status}, not {expect}: it was moved by another", _look(path))
+            raise Refused(f"{path}: {node} is {found.status}, not {expect}: another process moved it", _read_text(path))
         if found.status == status and not expect:
             return pipeline
         _allowed(pipeline, found, status)
@@ -46,22 +60,26 @@ def transition(
 
 
 def requeue(path: str | os.PathLike[str], diamond: str, *, by: str = "", note: str = "") -> Pipeline:
-    """Take the retry edge of a failed diamond: all that lies between its target and itself becomes pending again.
+    """Take the retry edge of a failed diamond: all nodes from its target to itself become pending again.
 
     The diamond counts it (`retry_count`); after `max_retries` (3) it is refused, and the diamond stays failed.
     """
-    with hold.hold(path) as held:
-        pipeline = _mended(held, str(path))
-        found = editing.the(pipeline, diamond)
-        names = graph.body(pipeline, diamond)
+    with lock_file(path) as held:
+        pipeline = _repaired(held, str(path))
+        found = editor.get_node(pipeline, diamond)
+        names = order.retry_body(pipeline, diamond)
         if not names:
-            raise Refused(f"{path}: {diamond} has no retry edge", "a diamond leads back by an edge with condition=fail")
+            raise Refused(
+                f"{path}: {diamond} has no retry edge", "a retry edge is an edge of a diamond with condition=fail"
+            )
         if found.status != FAILED:
-            raise Refused(f"{path}: {diamond} is {found.status}: only what failed is sent back", _look(path))
-        used, most = graph.retries(found), graph.max_retries(pipeline, found)
+            raise Refused(
+                f"{path}: {diamond} is {found.status}: only a failed diamond can be retried", _read_text(path)
+            )
+        used, most = order.retry_count(found), order.max_retries(pipeline, found)
         if used >= most:
-            hint = f"mend it by hand, or raise max_retries: doflow dot node modify {path} {diamond} --set max_retries=…"
-            raise Refused(f"{path}: {diamond} has sent the work back {used} times, and no more is allowed", hint)
+            hint = f"fix it by hand, or raise max_retries: doflow dot node modify {path} {diamond} --set max_retries=…"
+            raise Refused(f"{path}: {diamond} has used all {used} retries", hint)
         note = note or f"retry {used + 1} of {most}"
         return _carry(
             held, pipeline, [_back(pipeline, name, used + 1 if name == diamond else 0, note) for name in names], by
@@ -69,9 +87,9 @@ def requeue(path: str | os.PathLike[str], diamond: str, *, by: str = "", note: s
 
 
 def restart(path: str | os.PathLike[str], *, by: str = "", note: str = "") -> Pipeline:
-    """All nodes pending, nothing sent back yet: the pipeline begins anew."""
-    with hold.hold(path) as held:
-        pipeline = _mended(held, str(path))
+    """Make all nodes pending and reset the retry counts."""
+    with lock_file(path) as held:
+        pipeline = _repaired(held, str(path))
         moved = [_back(pipeline, node.id, 0, note or "restart") for node in pipeline.nodes]
         return _carry(held, pipeline, moved, by)
 
@@ -79,17 +97,17 @@ def restart(path: str | os.PathLike[str], *, by: str = "", note: str = "") -> Pi
 def follow(
     path: str | os.PathLike[str], wanted: Mapping[str, tuple[str, int]], *, by: str = "", note: str = ""
 ) -> Pipeline:
-    """Bring nodes to the status and the count of retries that a run has for them, each by the moves of the table.
+    """Bring nodes to the status and retry count that a run has for them, by allowed transitions.
 
-    Where the table knows no way (what was validated is done again) the node becomes pending first.
+    Where there is no allowed path (a validated node is repeated), the node becomes pending first.
     """
-    with hold.hold(path) as held:
-        pipeline = _mended(held, str(path))
+    with lock_file(path) as held:
+        pipeline = _repaired(held, str(path))
         moved: list[Move] = []
         for name, (status, count) in wanted.items():
-            node = editing.the(pipeline, name)
-            if graph.retries(node) != count:
-                failed = _way(node.status, FAILED) if count > graph.retries(node) and node.status == ACTIVE else ()
+            node = editor.get_node(pipeline, name)
+            if order.retry_count(node) != count:
+                failed = _way(node.status, FAILED) if count > order.retry_count(node) and node.status == ACTIVE else ()
                 moved += [(name, one, {}, note) for one in failed]
                 moved.append((name, PENDING, {"retry_count": str(count)}, note))
                 moved += [(name, one, {}, note) for one in _way(PENDING, status)]
@@ -98,24 +116,24 @@ def follow(
         return _carry(held, pipeline, moved, by)
 
 
-def change(path: str | os.PathLike[str], how: Callable[[Pipeline], Pipeline]) -> Pipeline:
-    """Edit the file under its lock: `how` is given the pipeline and returns it changed."""
-    with hold.hold(path) as held:
-        before = _mended(held, str(path))
+def edit_pipeline(path: str | os.PathLike[str], how: Callable[[Pipeline], Pipeline]) -> Pipeline:
+    """Edit the file under its lock: `how` gets the pipeline and returns the changed one."""
+    with lock_file(path) as held:
+        before = _repaired(held, str(path))
         after = how(before)
         if after.text != before.text:
             _write(held, after)
         return after
 
 
-def settled(path: str | os.PathLike[str]) -> Pipeline:
-    """The pipeline, with whatever a killed writer left unfinished made good first."""
-    with hold.hold(path) as held:
-        return _mended(held, str(path))
+def read_settled(path: str | os.PathLike[str]) -> Pipeline:
+    """The pipeline, after completing what a killed writer left unfinished."""
+    with lock_file(path) as held:
+        return _repaired(held, str(path))
 
 
-def log(path: str | os.PathLike[str]) -> str:
-    """Where the transitions of a pipeline are recorded, one JSON object per line."""
+def log_path(path: str | os.PathLike[str]) -> str:
+    """The transition log of a pipeline, one JSON object per line."""
     return f"{os.fspath(path)}.transitions.jsonl"
 
 
@@ -128,14 +146,14 @@ def _allowed(pipeline: Pipeline, node: Node, status: str) -> None:
         hint = f"from {node.status} it may become: {', '.join(allowed)}" if allowed else f"{node.status} is final"
         hint = "a failed diamond sends the work back by its retry edge, or is tried again (active)" if last else hint
         raise Refused(f"{pipeline.path}: {node.id} is {node.status} and cannot become {status}", hint)
-    open_ = graph.unvalidated_gates(pipeline) if node.handler == EXIT and status == ACTIVE else ()
+    open_ = order.unvalidated_gates(pipeline) if node.handler == EXIT and status == ACTIVE else ()
     if open_:
         message = f"{pipeline.path}: {node.id} cannot begin: these gates are not validated: {', '.join(open_)}"
         raise Refused(message, "the exit opens when every gate is validated")
 
 
 def _back(pipeline: Pipeline, name: str, count: int, note: str) -> Move:
-    more = {"retry_count": str(count)} if graph.retries(editing.the(pipeline, name)) != count else {}
+    more = {"retry_count": str(count)} if order.retry_count(editor.get_node(pipeline, name)) != count else {}
     return name, PENDING, more, note
 
 
@@ -149,21 +167,23 @@ def _way(start: str, to: str) -> tuple[str, ...]:
     return (PENDING, *_way(PENDING, to)) if to != PENDING else (PENDING,)
 
 
-def _carry(held: Held, pipeline: Pipeline, moved: Sequence[Move], by: str) -> Pipeline:
+def _carry(held: LockedFile, pipeline: Pipeline, moved: Sequence[Move], by: str) -> Pipeline:
     """Log, file, checkpoint, in this order: all of these moves, or none. What changes nothing is left out."""
     after, lines = pipeline, []
     for name, status, more, note in moved:
-        node = editing.the(after, name)
+        node = editor.get_node(after, name)
         if node.status == status and not more:
             continue
         values = {"status": status, "fillcolor": COLOURS[status], **_filled(node), **more}
-        after = editing.set_(after, name, values)
+        after = editor.set_attributes(after, name, values)
         lines.append({"node": name, "from": node.status, "to": status, "note": note, "set": values})
     if not lines:
         return pipeline
     common = {"at": timestamps.now(), "pipeline": pipeline.name, "by": by or f"pid {os.getpid()}"}
     place = {"of": len(lines), "before": digest(pipeline.text), "after": digest(after.text)}
-    files.append(log(pipeline.path), b"".join(timestamps.line({**common, **line, **place}) for line in lines))
+    atomic_files.append_to_file(
+        log_path(pipeline.path), b"".join(json_line({**common, **line, **place}) for line in lines)
+    )
     _write(held, after)
     return after
 
@@ -173,28 +193,28 @@ def _filled(node: Node) -> dict[str, str]:
     return {} if "filled" in style else {"style": f"{style},filled" if style else "filled"}
 
 
-def _write(held: Held, pipeline: Pipeline) -> None:
+def _write(held: LockedFile, pipeline: Pipeline) -> None:
     held.replace(pipeline.text)
-    checkpoint.write(pipeline, digest(pipeline.text))
+    write_checkpoint(pipeline, digest(pipeline.text))
 
 
-def _mended(held: Held, path: str) -> Pipeline:
+def _repaired(held: LockedFile, path: str) -> Pipeline:
     """The pipeline; a transition that was logged and then interrupted is carried through first."""
-    pipeline = reading.parse(held.text, path)
+    pipeline = parser.parse_pipeline(held.text, path)
     entries, now = _last(path), digest(held.text)
-    if not entries or checkpoint.known(path) == entries[-1]["after"]:
+    if not entries or checkpoint_hash(path) == entries[-1]["after"]:
         return pipeline
     if entries[-1]["before"] == now and len(entries) < entries[-1].get("of", 1):
         _take_back(path, entries, now)
     elif entries[-1]["before"] == now:
         after = pipeline
         for entry in entries:
-            after = editing.set_(after, entry["node"], entry["set"])
+            after = editor.set_attributes(after, entry["node"], entry["set"])
         if digest(after.text) == entries[-1]["after"]:
             _write(held, after)
             return after
     elif entries[-1]["after"] == now:
-        checkpoint.write(pipeline, now)
+        write_checkpoint(pipeline, now)
     return pipeline
 
 
@@ -205,13 +225,13 @@ def _take_back(path: str, entries: Sequence[Mapping[str, Any]], now: str) -> Non
          "note": "not done: its writer was killed", "of": 1}
         for entry in reversed(entries)
     ]  # fmt: skip
-    files.append(log(path), b"".join(timestamps.line(line) for line in lines))
+    atomic_files.append_to_file(log_path(path), b"".join(json_line(line) for line in lines))
 
 
 def _last(path: str) -> list[dict[str, Any]]:
     """The last whole lines of the log that belong together."""
     try:
-        with open(log(path), "rb") as file:
+        with open(log_path(path), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - (1 << 18)))
             lines = file.read().splitlines()
     except OSError:
@@ -235,5 +255,117 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
-def _look(path: str | os.PathLike[str]) -> str:
+def _read_text(path: str | os.PathLike[str]) -> str:
     return f"look at it with: doflow dot status {Path(path)}"
+
+
+VERSION = "1.0.0"
+
+
+def checkpoint_path(path: str | os.PathLike[str]) -> str:
+    """The checkpoint file of a pipeline."""
+    return f"{os.fspath(path)}.checkpoint.json"
+
+
+def write_checkpoint(pipeline: Pipeline, content_hash: str) -> None:
+    """Atomic, durable write; the caller holds the lock of the DOT file."""
+    words = json.dumps(pipeline_to_dict(pipeline, content_hash), ensure_ascii=False, indent=2) + "\n"
+    atomic_files.write_file(checkpoint_path(pipeline.path), words.encode("utf-8"), alone=True)
+
+
+def checkpoint_hash(path: str) -> str:
+    """The `content_hash` of the checkpoint; '' = missing or unreadable."""
+    try:
+        with open(checkpoint_path(path), encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return ""
+    return str(found.get("content_hash", "")) if isinstance(found, dict) else ""
+
+
+def pipeline_to_dict(pipeline: Pipeline, content_hash: str) -> dict[str, Any]:
+    """The pipeline as JSON values."""
+    return {
+        "version": VERSION,
+        "created_at": timestamps.now(),
+        "source_file": os.path.basename(pipeline.path),
+        "graph_name": pipeline.name,
+        "graph_attrs": dict(pipeline.attributes),
+        "defaults": dict(pipeline.defaults),
+        "nodes": [node_to_dict(node) for node in pipeline.nodes],
+        "edges": [edge_to_dict(edge) for edge in pipeline.edges],
+        "content_hash": content_hash,
+    }
+
+
+def node_to_dict(node: Node) -> dict[str, Any]:
+    named = ("label", "bead_id", "worker_type", "promise_ac")
+    return {
+        "id": node.id, "handler": node.handler, "status": node.status, "shape": node.shape,
+        **{name: node.get(name) for name in named}, "line": node.line, "all_attrs": dict(node.attributes),
+    }  # fmt: skip
+
+
+def edge_to_dict(edge: Edge) -> dict[str, Any]:
+    return {"from": edge.start, "to": edge.to, "condition": edge.condition, "attrs": dict(edge.attributes)}
+
+
+PATIENCE = 20.0
+
+
+class LockedFile:
+    """A DOT file under its lock: its `text`, and replacing it."""
+
+    __slots__ = ("_fds", "_path", "text")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path = path
+        self._fds = [fd]
+        with open(fd, encoding="utf-8", newline="", closefd=False) as file:
+            self.text = file.read()
+
+    def replace(self, text: str) -> None:
+        """Atomic, durable write of this text; the new file is locked, too."""
+        try:
+            mode = os.stat(self._path).st_mode & 0o777
+        except OSError as error:
+            raise atomic_files.io_error("write", self._path, error) from error
+        atomic_files.write_file(self._path, text.encode("utf-8"), mode, alone=True, opened=self._lock)
+        self.text = text
+
+    def _lock(self, fd: int) -> None:
+        locks.acquire_waiting(fd)
+        self._fds.append(os.dup(fd))
+
+    def release(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+
+
+@contextmanager
+def lock_file(path: str | os.PathLike[str], patience: float = PATIENCE) -> Iterator[LockedFile]:
+    """Lock the file for the block; LockHeld after `patience` seconds."""
+    real = os.path.realpath(path)
+    held = LockedFile(real, _lock(real, patience))
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+def _lock(path: str, patience: float) -> int:
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise atomic_files.io_error("read", path, error) from error
+        if locks.acquire(fd):
+            if locks.is_current(fd, path):
+                return fd  # else it was replaced: the next round finds the new one
+        elif time.monotonic() > end:
+            os.close(fd)
+            raise LockHeld(f"another program is changing {path}", "wait for it, then try again")
+        else:
+            time.sleep(0.005)
+        os.close(fd)

@@ -1,27 +1,28 @@
-"""A pipeline without circles: every try of a loop is a step of its own (`build`, `build-2`, …). Pure.
+"""A pipeline without cycles: every try of a loop is a step of its own (`build`, `build-2`, …). Pure.
 
-A diamond decides where the work goes on; its fail edge leads to the next try, until `max_retries` is used up. A node
+A diamond decides what comes next; its fail edge leads to the next try, until `max_retries` is used up. A node
 inside two loops is counted in both (`build-2-3`: the third try within the second of the outer loop).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from doflow.flow.dot import order as graph
+from doflow.flow.dot import order
 from doflow.flow.dot.model import CODERGEN, CONDITION, GATE, TOOL, Node, Pipeline
 from doflow.util.errors import FlowError, Problem
-from doflow.util.records import dataclass, regex
 
 WORK = (CODERGEN, TOOL, GATE, CONDITION)
 MOST = 400
-_OTHER = regex(r"[^a-z0-9_-]+")
+_OTHER = re.compile(r"[^a-z0-9_-]+")
 
 Tries = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class NodeRun:
     """One try of a node: a step. `tries`: for each loop around it, which try of that loop it belongs to."""
 
     id: str
@@ -41,12 +42,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Unrolled:
-    """`first`: the steps if nothing fails, in order; `turns`: every step there can be, by id."""
+    """`first`: the steps if nothing fails, in order; `turns`: every possible step, by id."""
 
     first: tuple[str, ...]
-    turns: Mapping[str, Turn]
+    turns: Mapping[str, NodeRun]
 
-    def of(self, node: str) -> tuple[Turn, ...]:
+    def of(self, node: str) -> tuple[NodeRun, ...]:
         return tuple(turn for turn in self.turns.values() if turn.node.id == node)
 
 
@@ -59,19 +60,19 @@ class _Unroller:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._nodes = {node.id: node for node in pipeline.nodes}
-        found = graph.order(pipeline)
+        found = order.compute_order(pipeline)
         self._retry = {(start, to) for start, to in found.back if start not in found.repairs}
-        work = [name for name in graph.sequence(pipeline, self._retry) if self._nodes[name].handler in WORK]
+        work = [name for name in order.topological_sequence(pipeline, self._retry) if self._nodes[name].handler in WORK]
         self._place = {name: number for number, name in enumerate(work)}
         self._main = tuple(name for name in work if name not in found.repairs)
         self._body = {
-            name: tuple(one for one in graph.body(pipeline, name) if one in self._place)
+            name: tuple(one for one in order.retry_body(pipeline, name) if one in self._place)
             for name in work
             if self._nodes[name].handler == CONDITION
         }
         self._loops = {name: self._loop(name) for name, body in self._body.items() if body}
         self._slugs = _slugs(pipeline, work)
-        self._turns: dict[str, Turn] = {}
+        self._turns: dict[str, NodeRun] = {}
         self._before: dict[str, tuple[str, ...]] = {}
 
     def unrolled(self) -> Unrolled:
@@ -94,20 +95,22 @@ class _Unroller:
         if ident in self._turns:
             if self._turns[ident].node.id != name:
                 names = " and ".join(sorted((name, self._turns[ident].node.id)))
-                raise self._refused(node, f"a try of {names} would be the same step {ident}", "rename one of them")
+                raise self._refused(
+                    node, f"tries of {names} would have the same step name {ident}", "rename one of them"
+                )
             if name in self._body and self._before[ident] != rest:
-                message = f"doit cannot order this: what comes after {name} depends on a branch that was taken before"
+                message = f"doit cannot order this: the steps after {name} depend on an earlier branch"
                 raise self._refused(node, message, "join the branches before the next diamond")
             return []
         mine = tuple((loop, tries.get(loop, 1)) for loop in self._around(name))
         self._before[ident] = rest
         if node.handler != CONDITION:
-            self._turns[ident] = Turn(ident, node, mine, sent_by=sent_by)
+            self._turns[ident] = NodeRun(ident, node, mine, sent_by=sent_by)
             return []
-        return self._decide(Turn(ident, node, mine, sent_by=sent_by), rest, tries)
+        return self._decide(NodeRun(ident, node, mine, sent_by=sent_by), rest, tries)
 
-    def _decide(self, turn: Turn, rest: tuple[str, ...], tries: Tries) -> list[tuple[tuple[str, ...], Tries, str]]:
-        """Where a diamond leads: on, or back for the next try, or onto the branch of its fail edge."""
+    def _decide(self, turn: NodeRun, rest: tuple[str, ...], tries: Tries) -> list[tuple[tuple[str, ...], Tries, str]]:
+        """The steps after a diamond: on pass, and on fail the next try or the fail branch."""
         name = turn.node.id
         on = self._alive(rest, name, "pass")
         then = self._ids(on, tries)
@@ -118,7 +121,7 @@ class _Unroller:
             off = self._alive(rest, name, "fail")
             turn = _with(turn, then, self._ids(off, tries), False)
             todo.append((off, tries, ""))
-        elif used > graph.max_retries(self._pipeline, turn.node):
+        elif used > order.max_retries(self._pipeline, turn.node):
             turn = _with(turn, then, (), True)
         else:
             again = dict(turn.tries) | {name: used + 1}
@@ -127,7 +130,7 @@ class _Unroller:
         self._turns[turn.id] = turn
         return todo
 
-    def _joined(self, turn: Turn, first: Sequence[str]) -> Turn:
+    def _joined(self, turn: NodeRun, first: Sequence[str]) -> NodeRun:
         """With the steps it waits for."""
         waits = [turn.sent_by] if turn.sent_by else []
         for name in self._sources(turn.node.id):
@@ -137,7 +140,7 @@ class _Unroller:
             self._turns[one].node.id in self._body for one in first[: first.index(turn.id)]
         ):
             waits = [name for name in waits if name in known]
-        return Turn(
+        return NodeRun(
             turn.id,
             turn.node,
             turn.tries,
@@ -148,7 +151,7 @@ class _Unroller:
             turn.last,
         )
 
-    def _fits(self, other: Turn, turn: Turn) -> bool:
+    def _fits(self, other: NodeRun, turn: NodeRun) -> bool:
         """Does `other` come before `turn`? In the loops around both they are in the same try; a loop around `other` alone
         has ended by then, if its diamond comes before `turn` at all."""
         mine = dict(turn.tries)
@@ -158,7 +161,7 @@ class _Unroller:
         )
 
     def _sources(self, name: str) -> tuple[str, ...]:
-        """The work that comes right before a node; start, exit and joints are passed through."""
+        """The work that comes right before a node; start, exit and joins are skipped."""
         found: dict[str, None] = {}
         for edge in self._pipeline.into(name):
             if (edge.start, edge.to) in self._retry:
@@ -173,7 +176,7 @@ class _Unroller:
         """What can still come after a diamond has decided."""
         gone = {name for name in self._main if name not in rest and self._place[name] > self._place[diamond]}
         edges = [edge for edge in self._pipeline.edges if (edge.start, edge.to) not in self._retry]
-        for name in graph.sequence(self._pipeline, self._retry):
+        for name in order.topological_sequence(self._pipeline, self._retry):
             into = [edge for edge in edges if edge.to == name]
             shut = [
                 edge
@@ -185,7 +188,7 @@ class _Unroller:
         return tuple(name for name in rest if name not in gone)
 
     def _loop(self, diamond: str) -> frozenset[str]:
-        """All that can be done again inside a loop, the loops inside of it too."""
+        """All nodes that a loop can repeat, including inner loops."""
         inner = [name for name in self._body[diamond] if name != diamond and self._body.get(name)]
         return frozenset(self._body[diamond]).union(*(self._loop(name) for name in inner))
 
@@ -208,18 +211,20 @@ class _Unroller:
         return FlowError((Problem(self._pipeline.path, node.line, 1, message, hint),))
 
 
-def _with(turn: Turn, then: tuple[str, ...], otherwise: tuple[str, ...], last: bool) -> Turn:
-    return Turn(turn.id, turn.node, turn.tries, (), then, otherwise, turn.sent_by, last)
+def _with(turn: NodeRun, then: tuple[str, ...], otherwise: tuple[str, ...], last: bool) -> NodeRun:
+    return NodeRun(turn.id, turn.node, turn.tries, (), then, otherwise, turn.sent_by, last)
 
 
 def _slugs(pipeline: Pipeline, names: Sequence[str]) -> dict[str, str]:
-    """A name that doit and files take, for each node."""
+    """A valid task and file name for each node."""
     found: dict[str, str] = {}
     for name in names:
         slug = _OTHER.sub("-", name.lower()).strip("-_")[:48] or "node"
         if slug in found.values():
             node = pipeline.node(name)
             line = node.line if node else 1
-            raise FlowError((Problem(pipeline.path, line, 1, f"two nodes would be the step {slug}", "rename one"),))
+            raise FlowError(
+                (Problem(pipeline.path, line, 1, f"two nodes would have the step name {slug}", "rename one"),)
+            )
         found[name] = slug
     return found

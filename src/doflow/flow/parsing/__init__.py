@@ -1,1 +1,1 @@
-"""Reading flows: YAML, schema, inheritance, building and static checks."""
+"""Parsing flows: YAML, schema validation, `extends`, building and static checks."""

@@ -1,6 +1,6 @@
-"""Strict trees: what a YAML file may say, as plain values, and where each word of it stands.
+"""A parsed YAML file: its values, and the line and column of each of them.
 
-Knows nodes by their shape only; the library that makes them comes in through `load`.
+Nothing here imports the YAML library; nodes come from `yaml_reader`.
 """
 
 from __future__ import annotations
@@ -8,82 +8,59 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from doflow.flow.model import Origin
 from doflow.util.errors import FlowError, Problem
-from doflow.util.records import dataclass, regex
 
 LIMIT = 1_000_000
 DEPTH = 30
 
 Path = tuple[str | int, ...]
-#: by the id of a mapping: how far its keys are indented, and their lines in their order
-Lines = dict[int, tuple[int, list[int]]]
 
-_ODD = regex(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-_SEEN = frozenset(map(chr, (9, 10, 13, *range(0x20, 0x7F))))
-_TAB = regex(r"^\t[ \t]*\S", re.MULTILINE)
+_INVISIBLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_VISIBLE_ASCII = frozenset(map(chr, (9, 10, 13, *range(0x20, 0x7F))))
+_TAB = re.compile(r"^\t[ \t]*\S", re.MULTILINE)
 TYPED_STARTS = frozenset("-0123456789tfn~")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """A file as plain values; `nodes` gives its tree, for places that `lines` does not know: only when one is asked for."""
+    """A file as plain values, and the YAML nodes they were read from, which know their positions."""
 
     file: str
     value: dict[str, Any]
-    nodes: Callable[[], Any]
-    lines: Lines
+    root: Any
 
     def where(self, path: Path, key: bool = False) -> tuple[int, int]:
-        """Line and column of what stands at `path`, or of the nearest thing around it."""
-        if key and path and path[-1] in (known := self._known(path[:-1])):
-            return known[str(path[-1])]
-        node = mark = self.nodes()
+        """Line and column of the value at `path`, or of the nearest one around it."""
+        node = mark = self.root
         for part in path:
             found = _child(node, part)
             if found is None:
                 break
             mark, node = found
-        return place(mark if key else node)
+        return position(mark if key else node)
 
     def line(self, path: Path) -> int:
-        """The line of the key at `path`. What is known by its lines has each value on the line of its key, so far as it has
-        no lines of its own: the tree need not be made to count them."""
-        value, line = self.value, 0
-        for part in path:
-            if not isinstance(value, dict) or part not in value:
-                break
-            if id(value) in self.lines:
-                line = self.lines[id(value)][1][list(value).index(str(part))]
-            value = value[str(part)]
-        return line or self.where(path, key=True)[0]
+        """The line of the key at `path`."""
+        return self.where(path, key=True)[0]
 
     def problem(self, path: Path, message: str, hint: str = "", key: bool = False) -> Problem:
         return Problem(self.file, *self.where(path, key), message, hint)
 
     def item(self, path: Path, text: str) -> Path:
-        """The path of the list entry that says `text` (the list itself where none does)."""
+        """The path of the list entry equal to `text`, or of the list itself if there is none."""
         value = self._value(path)
         return (*path, value.index(text)) if isinstance(value, list) and text in value else path
 
     def origins(self, path: Path) -> dict[str, Origin]:
-        """Where each key of the mapping at `path` stands."""
-        file = self.file
-        if known := self._known(path):
-            return {name: Origin(file, line, column) for name, (line, column) in known.items()}
-        return {key.value: Origin(file, *place(key)) for key, _ in self._node(path).value}
-
-    def _known(self, path: Path) -> dict[str, tuple[int, int]]:
-        """The places of the keys of a mapping, if they are known without the tree."""
-        value = self._value(path)
-        if not isinstance(value, dict) or id(value) not in self.lines:
-            return {}
-        indent, numbers = self.lines[id(value)]
-        return {name: (number, indent + 1) for name, number in zip(value, numbers, strict=True)}
+        """The position of each key of the mapping at `path`."""
+        return {key.value: Origin(self.file, *position(key)) for key, _ in self._node(path).value}
 
     def _value(self, path: Path) -> Any:
         value: Any = self.value
@@ -95,7 +72,7 @@ class Doc:
         return value
 
     def _node(self, path: Path) -> Any:
-        node = self.nodes()
+        node = self.root
         for part in path:
             found = _child(node, part)
             if found is None:
@@ -114,14 +91,14 @@ def _child(node: Any, part: str | int) -> tuple[Any, Any] | None:
     return next(((key, value) for key, value in pairs if key.value == part), None)
 
 
-def place(node: Any) -> tuple[int, int]:
+def position(node: Any) -> tuple[int, int]:
     """Line and column of a node."""
     mark = getattr(node, "start_mark", None)
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)
 
 
-def scalar(text: str) -> object:
-    """A plain word: true, false, null, a plain number; everything else is text (`on`, `012`, `12:30`)."""
+def parse_scalar(text: str) -> object:
+    """The value of an unquoted scalar: true, false, null or a number; anything else is text (`on`, `012`, `12:30`)."""
     if text and text[0] not in TYPED_STARTS:
         return text
     if text in _WORDS:
@@ -141,14 +118,14 @@ def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 18
 
 
-def read(path: str, name: str = "") -> str:
-    """The text of a small regular file; a pipe, a folder, a huge or non-UTF-8 file is a sentence, never a hang."""
+def read_text(path: str, name: str = "") -> str:
+    """The text of a small regular file; a pipe, a folder, a huge or non-UTF-8 file is an error, never a hang."""
     name = name or path
     try:
         raw = _bytes(path, name)
     except OSError as error:
         why = error.strerror or str(error)
-        raise _refusal(name, f"cannot be read: {why}", "check that the file is there and yours to read") from error
+        raise _refusal(name, f"cannot be read: {why}", "check that the file exists and is readable") from error
     try:
         return raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -162,7 +139,7 @@ def _bytes(path: str, name: str) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise _refusal(name, "is not a regular file", "put a plain text file there")
+            raise _refusal(name, "is not a regular file", "use a plain text file")
         raw = b"".join(_chunks(handle))
     finally:
         os.close(handle)
@@ -179,9 +156,7 @@ def _chunks(handle: int) -> Iterator[bytes]:
 
 
 def too_large(name: str) -> FlowError:
-    return _refusal(
-        name, f"is larger than {LIMIT:,} bytes", "a flow is a short text; move long texts into prompt files"
-    )
+    return _refusal(name, f"is larger than {LIMIT:,} bytes", "keep flows short: move long texts into prompt files")
 
 
 def _refusal(name: str, message: str, hint: str) -> FlowError:
@@ -189,21 +164,21 @@ def _refusal(name: str, message: str, hint: str) -> FlowError:
 
 
 def refuse_odd_text(text: str, name: str) -> None:
-    """What no parser need see: a huge text, characters that cannot be seen, tabs as indentation."""
+    """Refuse what the parser should not see: a huge text, invisible characters, tabs as indentation."""
     if len(text) > LIMIT:
         raise too_large(name)
-    if not text.isascii() or not (text.replace("\n", "").isprintable() or _SEEN.issuperset(text)):
-        _refuse_unseen(text, name)
+    if not text.isascii() or not (text.replace("\n", "").isprintable() or _VISIBLE_ASCII.issuperset(text)):
+        _refuse_invisible(text, name)
     tab = _TAB.search(text) if "\t" in text else None
     if tab:
-        raise FlowError((Problem(name, *_spot(text, tab.start()), "a tab indents this line", "indent with spaces"),))
+        raise FlowError((Problem(name, *_spot(text, tab.start()), "tab used for indentation", "indent with spaces"),))
 
 
-def _refuse_unseen(text: str, name: str) -> None:
-    odd = _ODD.search(text)
+def _refuse_invisible(text: str, name: str) -> None:
+    odd = _INVISIBLE.search(text)
     if odd:
         message = f"the character U+{ord(odd[0]):04X} is not allowed"
-        raise FlowError((Problem(name, *_spot(text, odd.start()), message, "take it out; it cannot be seen"),))
+        raise FlowError((Problem(name, *_spot(text, odd.start()), message, "remove it; it is invisible"),))
 
 
 def _spot(text: str, offset: int) -> tuple[int, int]:
@@ -211,8 +186,6 @@ def _spot(text: str, offset: int) -> tuple[int, int]:
 
 
 def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
-    """`did you mean …?` for a word that is close to a known one, else ''."""
-    from difflib import get_close_matches
-
+    """`did you mean …?` if a known word is close, else ''."""
     close = get_close_matches(word, known, 1, cutoff)
     return f"did you mean {close[0]!r}?" if close else ""

@@ -1,20 +1,20 @@
-"""A flow as it is written: its file read, the patches of `extends` applied, nothing looked into yet."""
+"""Raw flows: a flow file as written, with the changes of `extends` applied and nothing else checked yet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from doflow.flow.parsing.document import Doc, Path, nearest
 from doflow.util.errors import FlowError, Problem
-from doflow.util.records import dataclass, replace
 
 _PATCHES = ("insert_before", "insert_after", "replace", "remove")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A step as written, and where."""
+class RawStep:
+    """A step as written, and its position."""
 
     id: str
     value: dict[str, Any]
@@ -26,13 +26,13 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A whole flow as written; `pipeline` is None where the file does not say one."""
+class RawFlow:
+    """A flow as written; `pipeline` is None if the file has none."""
 
     doc: Doc
     about: str = ""
     layout: str = ""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RawStep, ...] = ()
     params: tuple[tuple[str, dict[str, Any], Doc], ...] = ()
     defaults: tuple[tuple[dict[str, Any], Doc], ...] = ()
     protect: tuple[tuple[str, Doc], ...] = ()
@@ -40,12 +40,12 @@ class Draft:
     pipeline_doc: Doc | None = None
 
 
-def draft(doc: Doc, base: Callable[[str], Draft]) -> Draft:
-    """The draft of a file; `base` gives the draft of the flow that it extends."""
+def apply_extends(doc: Doc, base: Callable[[str], RawFlow]) -> RawFlow:
+    """The raw flow of a file; `base` returns the raw flow that it extends."""
     name = doc.value.get("extends")
     if name is None:
         problems = _without_extends(doc)
-        start = Draft(doc)
+        start = RawFlow(doc)
     else:
         start = base(name)
         problems = _misused(doc, start)
@@ -53,7 +53,7 @@ def draft(doc: Doc, base: Callable[[str], Draft]) -> Draft:
         raise FlowError(tuple(problems))
     left = _patched(doc, start)
     if not left.entries and name is not None:
-        hint = "keep at least one step, or write a flow of its own"
+        hint = "keep at least one step, or write a separate flow"
         raise FlowError(
             (doc.problem(("remove",), f"the flow has no steps: all of {name!r} are removed", hint, key=True),)
         )
@@ -63,28 +63,30 @@ def draft(doc: Doc, base: Callable[[str], Draft]) -> Draft:
 def _without_extends(doc: Doc) -> list[Problem]:
     hint = "add `extends: NAME`, or list the steps under `steps`"
     found = [
-        doc.problem((key,), f"{key!r} changes another flow", hint, key=True) for key in _PATCHES if key in doc.value
+        doc.problem((key,), f"{key!r} only works with `extends`", hint, key=True)
+        for key in _PATCHES
+        if key in doc.value
     ]
     if not doc.value.get("steps") and not found:
         found.append(doc.problem(("steps",), "the flow has no steps", "add `steps:` with at least one step", key=True))
     return found
 
 
-def _misused(doc: Doc, base: Draft) -> list[Problem]:
+def _misused(doc: Doc, base: RawFlow) -> list[Problem]:
     known = {entry.id for entry in base.entries}
     found = []
     if "steps" in doc.value:
         hint = "use insert_before, insert_after, replace and remove"
-        found.append(doc.problem(("steps",), "a flow that extends another has no steps of its own", hint, key=True))
+        found.append(doc.problem(("steps",), "a flow with `extends` cannot have `steps`", hint, key=True))
     for path, name in _anchors(doc):
         if name not in known:
-            message = f"the flow {doc.value['extends']!r} has no step {name!r}"
+            message = f"flow {doc.value['extends']!r} has no step {name!r}"
             found.append(doc.problem(path, message, nearest(name, sorted(known)) or _list(known), key=True))
     seen = set(known)
     for word, anchor, name in _inserted(doc):
         if name in seen:
             hint = f"choose another name, or use `replace: {{{name}: …}}`"
-            found.append(doc.problem((word, anchor, name), f"there is a step {name!r} already", hint, key=True))
+            found.append(doc.problem((word, anchor, name), f"step {name!r} already exists", hint, key=True))
         seen.add(name)
     return found
 
@@ -105,22 +107,22 @@ def _inserted(doc: Doc) -> Iterable[tuple[str, str, str]]:
             yield from ((word, anchor, name) for name in steps)
 
 
-def _patched(doc: Doc, base: Draft) -> Draft:
+def _patched(doc: Doc, base: RawFlow) -> RawFlow:
     for word in ("insert_before", "insert_after"):
         for anchor, steps in doc.value.get(word, {}).items():
-            new = tuple(Entry(name, value, doc, (word, anchor, name)) for name, value in steps.items())
+            new = tuple(RawStep(name, value, doc, (word, anchor, name)) for name, value in steps.items())
             base = _insert(base, anchor, new, after=word == "insert_after")
     swap = doc.value.get("replace", {})
     gone = set(_listed(doc.value.get("remove")))
     kept = (entry for entry in base.entries if entry.id not in gone)
-    entries = (Entry(e.id, swap[e.id], doc, ("replace", e.id)) if e.id in swap else _without(e, gone) for e in kept)
+    entries = (RawStep(e.id, swap[e.id], doc, ("replace", e.id)) if e.id in swap else _without(e, gone) for e in kept)
     pipeline = None if base.pipeline is None else tuple(name for name in base.pipeline if name not in gone)
     return replace(base, entries=tuple(entries), pipeline=pipeline)
 
 
-def _insert(base: Draft, anchor: str, new: tuple[Entry, ...], after: bool) -> Draft:
+def _insert(base: RawFlow, anchor: str, new: tuple[RawStep, ...], after: bool) -> RawFlow:
     names = [entry.id for entry in new]
-    entries: list[Entry] = []
+    entries: list[RawStep] = []
     for entry in base.entries:
         group = [_with_routes(entry, lambda then: _spliced(then, anchor, names, after))]
         if entry.id == anchor:
@@ -138,8 +140,8 @@ def _spliced(names: Iterable[str], anchor: str, new: list[str], after: bool) -> 
     return out
 
 
-def _without(entry: Entry, gone: set[str]) -> Entry:
-    """A step that no longer names the steps that were removed."""
+def _without(entry: RawStep, gone: set[str]) -> RawStep:
+    """The step without references to removed steps."""
     if not gone:
         return entry
     entry = _with_routes(entry, lambda then: [name for name in then if name not in gone])
@@ -151,7 +153,7 @@ def _without(entry: Entry, gone: set[str]) -> Entry:
     return replace(entry, value={**value, "after": left} if left else value)
 
 
-def _with_routes(entry: Entry, change: Callable[[list[str]], list[str]]) -> Entry:
+def _with_routes(entry: RawStep, change: Callable[[list[str]], list[str]]) -> RawStep:
     routes = entry.value.get("routes")
     if not routes:
         return entry
@@ -159,17 +161,17 @@ def _with_routes(entry: Entry, change: Callable[[list[str]], list[str]]) -> Entr
     return replace(entry, value={**entry.value, "routes": new})
 
 
-def _own(doc: Doc, base: Draft) -> Draft:
-    """What the file itself says, over what it extends."""
+def _own(doc: Doc, base: RawFlow) -> RawFlow:
+    """The values of the file itself over those of the flow it extends."""
     value = doc.value
     params = {name: (name, param, where) for name, param, where in base.params}
     params |= {name: (name, param, doc) for name, param in value.get("params", {}).items()}
     steps = value.get("steps", {})
-    return Draft(
+    return RawFlow(
         doc=doc,
         about=value.get("about", base.about),
         layout=value.get("layout", base.layout),
-        entries=base.entries + tuple(Entry(name, step, doc, ("steps", name)) for name, step in steps.items()),
+        entries=base.entries + tuple(RawStep(name, step, doc, ("steps", name)) for name, step in steps.items()),
         params=tuple(params.values()),
         defaults=(*base.defaults, (value.get("defaults", {}), doc)),
         protect=base.protect + tuple((glob, doc) for glob in _listed(value.get("protect"))),

@@ -1,89 +1,85 @@
-"""Files into flows: strict documents, and the catalogue of all flows of a project.
+"""Loads flow files: one file, or the catalogue of all flows of a project.
 
-flow YAML -> Doc (strict) -> Draft (patches applied) -> Flow (built, wired)
+flow YAML -> Doc (strict YAML) -> RawFlow (`extends` applied) -> Flow (built and checked)
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from doflow.flow.model import Flow, Origin, Step
 from doflow.flow.parsing import (
-    builder as flows,
+    builder,
     document as strict,
-    graph_checks as wiring,
-    inheritance as drafts,
-    plainly,
+    graph_checks,
+    inheritance,
     schema,
+    yaml_reader,
 )
-from doflow.flow.parsing.builder import Surroundings
+from doflow.flow.parsing.builder import FlowContext
 from doflow.flow.parsing.document import Doc, nearest
-from doflow.flow.parsing.inheritance import Draft
-from doflow.flow.parsing.loader_calm import calm
+from doflow.flow.parsing.inheritance import RawFlow
 from doflow.flow.parsing.prompts import Prompts
 from doflow.util.errors import FlowError, Problem
-from doflow.util.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """All flows of a project, those that cannot be used, and every file and folder this depends on."""
+    """All flows of a project, the errors of broken ones, and every file and folder they depend on."""
 
     flows: dict[str, Flow]
     broken: dict[str, FlowError]
     sources: tuple[str, ...]
 
 
-def catalogue(root: Path, variant: str = "", only: Collection[str] = ()) -> Catalogue:
-    """Every flow of the project and of doflow itself; one bad file never hides the others.
+def load_catalogue(root: Path, variant: str = "", only: Collection[str] = ()) -> Catalogue:
+    """Every flow of the project and of doflow itself; a broken file does not hide the others.
 
-    With `only`, just these flows and the ones they run inside of themselves.
+    With `only`, just these flows and the flows they run.
     """
-    with calm():
-        return _catalogue(_shelf(root, variant), list(only))
+    return _catalogue(_flow_files_of(root, variant), list(only))
 
 
-def _catalogue(shelf: _Shelf, only: list[str]) -> Catalogue:
+def _catalogue(files: _FlowFiles, only: list[str]) -> Catalogue:
     good: dict[str, Flow] = {}
     broken: dict[str, FlowError] = {}
-    wanted = only or list(shelf.files)
+    wanted = only or list(files.by_name)
     for stem in wanted:
-        path = shelf.files[stem]
+        path = files.by_name[stem]
         try:
-            good[stem] = shelf.flow(path)
+            good[stem] = files.flow(path)
             inner = {step.flow for step in good[stem].steps if step.flow}
             wanted += sorted(inner.difference(wanted)) if only else ()
         except FlowError as error:
             broken[stem] = error
-            named = shelf.named(path)
-            if named not in shelf.files:
+            named = files.named(path)
+            if named not in files.by_name:
                 broken[named] = error
-    for find in (wiring.flow_circles, wiring.sub_flows):
+    for find in (graph_checks.flow_cycles, graph_checks.broken_sub_flows):
         for stem, found in find(good):
             broken[stem] = found
             del good[stem]
-    return Catalogue(good, broken, shelf.sources())
+    return Catalogue(good, broken, files.sources())
 
 
-def names(root: Path) -> tuple[str, ...]:
-    """The names of all flows, as their files say."""
-    return tuple(_shelf(root, "").files)
+def flow_names(root: Path) -> tuple[str, ...]:
+    """The names of all flows: the stems of their files."""
+    return tuple(_flow_files_of(root, "").by_name)
 
 
-def flow_file(path: Path, root: Path, variant: str = "") -> Flow:
-    """One flow, from a file anywhere; raises FlowError with everything that is wrong in it."""
-    with calm():
-        return _shelf(root, variant).flow(Path(os.path.abspath(path)))
+def load_flow(path: Path, root: Path, variant: str = "") -> Flow:
+    """One flow, from a file anywhere; raises FlowError with every problem in it."""
+    return _flow_files_of(root, variant).flow(Path(os.path.abspath(path)))
 
 
-def place(root: Path, step: Step, word: str) -> Origin:
-    """Where the file of a step says this word of it: in the step, else in the defaults; else the step's own place."""
+def key_origin(root: Path, step: Step, word: str) -> Origin:
+    """The position of a key of a step: in the step itself, else in the defaults, else the step's own position."""
     at = step.origin
-    doc = document(root / at.file, at.file)
+    doc = load_document(root / at.file, at.file)
     tables: list[tuple[strict.Path, Any]] = [((key,), doc.value.get(key, {})) for key in ("steps", "replace")]
     for key in ("insert_before", "insert_after"):
         tables += [((key, anchor), steps) for anchor, steps in doc.value.get(key, {}).items()]
@@ -93,60 +89,45 @@ def place(root: Path, step: Step, word: str) -> Origin:
     return Origin(at.file, *doc.where(("defaults", word))) if word in doc.value.get("defaults", ()) else at
 
 
-def packaged() -> Path:
-    """The folder of the flows that come with doflow."""
-    return schema.data("flows")
+def packaged_flows() -> Path:
+    """The folder of the flows shipped with doflow."""
+    return schema.data_folder("flows")
 
 
-def document(path: Path, name: str = "") -> Doc:
-    """A strict YAML file whose top is a mapping, with the place of everything in it."""
+def load_document(path: Path, name: str = "") -> Doc:
+    """A strict YAML file with a mapping at the top, and the position of everything in it."""
     name = name or str(path)
-    return tree(strict.read(str(path), name), name)
+    return parse_document(strict.read_text(str(path), name), name)
 
 
-def tree(text: str, name: str) -> Doc:
-    """The same for a text that is already read."""
+def parse_document(text: str, name: str) -> Doc:
+    """The same for a text."""
     strict.refuse_odd_text(text, name)
-    if known := plainly.read(text):
-        value, lines = known
-        return Doc(name, value, cache(lambda: _nodes(text, name)), lines)
-    from doflow.flow.parsing import yaml_reader as yamltree
-
-    root = yamltree.compose(text, name)
+    root = yaml_reader.compose(text, name)
     if root is None:
         raise FlowError((Problem(name, 1, 1, "the file is empty", "write `key: value` lines in it"),))
-    value = yamltree.plain(root, name)
+    value = yaml_reader.node_values(root, name)
     if not isinstance(value, dict):
         mark = root.start_mark
         message = "the top of the file must be a mapping"
         raise FlowError((Problem(name, mark.line + 1, mark.column + 1, message, "write `key: value` lines"),))
-    return Doc(name, value, lambda: root, {})
+    return Doc(name, value, root)
 
 
-def parse(text: str, name: str) -> object:
+def parse_yaml(text: str, name: str) -> object:
     """The plain values of a strict YAML text."""
     strict.refuse_odd_text(text, name)
-    if known := plainly.read(text):
-        return known[0]
-    from doflow.flow.parsing import yaml_reader as yamltree
-
-    root = yamltree.compose(text, name)
-    return None if root is None else yamltree.plain(root, name)
-
-
-def _nodes(text: str, name: str) -> Any:
-    from doflow.flow.parsing import yaml_reader as yamltree
-
-    return yamltree.compose(text, name)
+    root = yaml_reader.compose(text, name)
+    return None if root is None else yaml_reader.node_values(root, name)
 
 
 @dataclass(frozen=True, slots=True)
-class _Shelf:
-    """The flow files of a project by name, and what was read of them."""
+class _FlowFiles:
+    """The flow files of a project by name, and their documents."""
 
     root: Path
     packaged: Path
-    files: dict[str, Path]
+    by_name: dict[str, Path]
     prompts: Prompts
     docs: dict[Path, Doc] = field(default_factory=dict)
 
@@ -154,36 +135,36 @@ class _Shelf:
         own = path.parent == self.packaged
         if path.suffix != ".yaml":
             hint = f"rename it to {path.stem}.yaml"
-            raise FlowError((Problem(self.shown(path), 1, 1, "a flow's file ends in .yaml", hint),))
-        names = frozenset(self.files)
-        around = Surroundings(str(path), path.stem, own, self.prompts, names, self.root)
-        return flows.build(self.draft(path, ()), around)
+            raise FlowError((Problem(self.shown(path), 1, 1, "flow files must end in .yaml", hint),))
+        names = frozenset(self.by_name)
+        around = FlowContext(str(path), path.stem, own, self.prompts, names, self.root)
+        return builder.build_flow(self.draft(path, ()), around)
 
-    def draft(self, path: Path, below: tuple[Path, ...]) -> Draft:
+    def draft(self, path: Path, below: tuple[Path, ...]) -> RawFlow:
         doc = self.doc(path)
-        return drafts.draft(doc, lambda name: self.base(name, doc, (*below, path)))
+        return inheritance.apply_extends(doc, lambda name: self.base(name, doc, (*below, path)))
 
-    def base(self, name: str, doc: Doc, below: tuple[Path, ...]) -> Draft:
-        """The draft of the flow called `name`; a flow that extends its own name means the packaged one."""
-        path = self.files.get(name)
+    def base(self, name: str, doc: Doc, below: tuple[Path, ...]) -> RawFlow:
+        """The raw flow called `name`; a flow that extends its own name extends the packaged one."""
+        path = self.by_name.get(name)
         if path in below and (self.packaged / f"{name}.yaml").is_file():
             path = self.packaged / f"{name}.yaml"
         if path is None:
-            hint = nearest(name, sorted(self.files)) or f"flows: {', '.join(sorted(self.files))}"
-            raise FlowError((doc.problem(("extends",), f"there is no flow {name!r}", hint),))
+            hint = nearest(name, sorted(self.by_name)) or f"flows: {', '.join(sorted(self.by_name))}"
+            raise FlowError((doc.problem(("extends",), f"unknown flow {name!r}", hint),))
         if path in below:
-            circle = " -> ".join(entry.stem for entry in (*below, path))
-            hint = "let one of them stand on its own"
-            raise FlowError((doc.problem(("extends",), f"the flows extend each other: {circle}", hint),))
+            cycle = " -> ".join(entry.stem for entry in (*below, path))
+            hint = "remove `extends` from one of them"
+            raise FlowError((doc.problem(("extends",), f"`extends` cycle: {cycle}", hint),))
         try:
             return self.draft(path, below)
         except FlowError as error:
-            first = doc.problem(("extends",), f"the flow {name!r} cannot be extended", "mend it first; see below")
+            first = doc.problem(("extends",), f"flow {name!r} cannot be extended", "fix its errors first; see below")
             raise FlowError((first, *error.problems)) from error
 
     def doc(self, path: Path) -> Doc:
         if path not in self.docs:
-            doc = document(self.allowed(path), self.shown(path))
+            doc = load_document(self.allowed(path), self.shown(path))
             found = schema.faults(doc.value, "flow")
             if found:
                 raise FlowError(tuple(doc.problem(f.path, f.message, f.hint, f.key) for f in found))
@@ -193,7 +174,7 @@ class _Shelf:
     def allowed(self, path: Path) -> Path:
         inside = (os.path.join(os.path.realpath(folder), "") for folder in (self.root, self.packaged))
         if path.is_symlink() and not os.path.realpath(path).startswith(tuple(inside)):
-            message = "the file is a link that leads out of the project"
+            message = "the file is a symlink to outside the project"
             raise FlowError((Problem(self.shown(path), 1, 1, message, "copy the flow into flows/"),))
         return path
 
@@ -201,7 +182,7 @@ class _Shelf:
         return os.path.relpath(path, self.root) if path.is_relative_to(self.root) else str(path)
 
     def named(self, path: Path) -> str:
-        """The name that a file which cannot be used gives its flow, as far as it can be known."""
+        """The flow name in a broken file, as far as it can be known."""
         name = self.docs[path].value["flow"] if path in self.docs else path.stem
         return name if isinstance(name, str) else path.stem
 
@@ -213,13 +194,13 @@ class _Shelf:
         return tuple(os.path.abspath(path) for path in {**found, **self.prompts.used})
 
 
-def _shelf(root: Path, variant: str) -> _Shelf:
+def _flow_files_of(root: Path, variant: str) -> _FlowFiles:
     root = Path(os.path.abspath(root))
-    shipped = packaged()
+    shipped = packaged_flows()
     files: dict[str, Path] = {}
     for folder in (shipped, root / "flows"):
         files.update({path.stem: path for path in _flow_files(folder)})
-    return _Shelf(root, shipped, files, Prompts(root, shipped, variant))
+    return _FlowFiles(root, shipped, files, Prompts(root, shipped, variant))
 
 
 def _flow_files(folder: Path) -> Iterator[Path]:

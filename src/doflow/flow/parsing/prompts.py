@@ -1,19 +1,19 @@
-"""Prompt files: where they are looked for, which of two wins, and their text without front matter."""
+"""Prompt files: where they are searched, which one wins, and their text without front matter."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from doflow.flow.model import Prompt
-from doflow.flow.parsing import document as strict, syntax as notation
+from doflow.flow.parsing import document, syntax
 from doflow.util.errors import FlowError
-from doflow.util.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The prompts of one project, read once each; `used` remembers the files, for whoever watches them."""
+    """The prompts of a project, each read once; `used` lists the files that were read."""
 
     root: Path
     packaged: Path
@@ -26,7 +26,7 @@ class Prompts:
         return self.root / "flows" / "prompts", self.packaged / "prompts"
 
     def get(self, text: str) -> Prompt:
-        """The prompt that a flow means by `text`: a file where it ends in .md, else the text itself."""
+        """The prompt for `text`: a file if it ends in .md, else the text itself."""
         if not text.endswith(".md"):
             return Prompt(text)
         if text not in self._read:
@@ -38,20 +38,20 @@ class Prompts:
         return sorted({name[:-3] for folder in self.folders for name in _names(folder / "personas")})
 
     def _load(self, name: str) -> Prompt:
-        if notation.artifact(name).startswith("/"):
-            raise notation.Bad(f"the prompt {name!r} begins with /", "name a file inside flows/prompts/")
+        if syntax.artifact(name).startswith("/"):
+            raise syntax.InvalidSyntax(f"the prompt {name!r} starts with /", "name a file inside flows/prompts/")
         path, packaged = self._find(name)
         shown = path if packaged else os.path.relpath(path, self.root)
         self.used.update({path: None, os.path.dirname(path): None})
         if not packaged and not _inside(path, self.root):
-            raise notation.Bad(f"the prompt {shown} is a link that leads out of the project", "copy the file there")
+            raise syntax.InvalidSyntax(f"the prompt {shown} is a symlink to outside the project", "copy the file there")
         try:
-            text = _body(strict.read(path, shown))
+            text = _body(document.read_text(path, shown))
         except FlowError as error:
             problem = error.problems[0]
-            raise notation.Bad(f"the prompt {shown} {problem.message}", problem.hint) from error
+            raise syntax.InvalidSyntax(f"the prompt {shown} {problem.message}", problem.hint) from error
         if not text.strip():
-            raise notation.Bad(f"the prompt {shown} is empty", "write in it what the agent is to do")
+            raise syntax.InvalidSyntax(f"the prompt {shown} is empty", "write what the agent should do")
         return Prompt(text, os.path.basename(path) if "/" not in name else _renamed(name, path), packaged)
 
     def _find(self, name: str) -> tuple[str, bool]:
@@ -61,13 +61,13 @@ class Prompts:
                 path = os.path.join(folder, wanted)
                 if os.path.lexists(path):
                     return path, packaged
-        raise notation.Bad(f"no prompt file {name!r}", self._hint(name))
+        raise syntax.InvalidSyntax(f"prompt file {name!r} not found", self._hint(name))
 
     def _hint(self, name: str) -> str:
-        near = strict.nearest(name, sorted({entry for folder in self.folders for entry in _names(folder)}))
+        near = document.nearest(name, sorted({entry for folder in self.folders for entry in _names(folder)}))
         if " " in name:
-            return "a text that ends in .md is taken for a file's name; end it with a full stop"
-        return near or f"write flows/prompts/{name}, or give the prompt itself as a text"
+            return "a text that ends in .md is read as a file name; end it with a full stop"
+        return near or f"create flows/prompts/{name}, or write the prompt itself as text"
 
 
 def _names(folder: Path) -> list[str]:
@@ -83,7 +83,7 @@ def _inside(path: str, root: Path) -> bool:
 
 
 def _body(text: str) -> str:
-    """The text after the front matter, if it has one."""
+    """The text without front matter."""
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[0].rstrip() != "---":
         return "\n".join(lines)

@@ -1,18 +1,19 @@
-"""One entry of a flow file becomes a `Step`: every word of it read, every default filled in."""
+"""Builds a `Step` from an entry of a flow file: every key parsed, every default filled in; and limits such as budgets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from doflow.flow.model import Check, Origin, Prompt, Route, Step
-from doflow.flow.parsing import limits, syntax as notation
+from doflow.flow.model import Budget, Check, Origin, Prompt, Retry, Route, Step
+from doflow.flow.parsing import syntax
 from doflow.flow.parsing.document import Path, nearest
-from doflow.flow.parsing.inheritance import Entry
+from doflow.flow.parsing.inheritance import RawStep
 from doflow.flow.parsing.prompts import Prompts
-from doflow.flow.parsing.syntax import Bad
-from doflow.util.errors import Problem
-from doflow.util.records import dataclass, field, filled_in, replace
+from doflow.flow.parsing.syntax import InvalidSyntax
+from doflow.util.errors import Problem, UsageError
+from doflow.util.process.runner import Timeout
 
 PERSONAS = ("pm", "critical", "risk", "value")
 ROUNDS = 3
@@ -25,7 +26,7 @@ _INNER = (
     "timeout",
     "retry",
     "budget",
-)  # said on the steps of a flow, not on one that runs it
+)  # belong on the steps of the inner flow, not on the step that runs it
 _ONLY = {
     "run": ("shell",),
     "phases": ("implement",),
@@ -49,27 +50,28 @@ _ONLY = {
 }
 _KINDS = ("agent", "review", "implement", "shell", "gate", "flow", "install", "session")
 _FOREIGN = {kind: frozenset(word for word, kinds in _ONLY.items() if kind not in kinds) for kind in _KINDS}
+LIMITS = ("timeout", "retry", "budget")
 _ON_ARTIFACTS = ("not_empty", "headings", "ends", "schema", "tasks", "backlog")
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """What building a step needs besides its words; `found` gathers the problems."""
+class StepContext:
+    """What building a step needs besides its keys; `found` collects the problems."""
 
     prompts: Prompts
     defaults: Mapping[str, Any] = field(default_factory=dict)
     filled: Mapping[str, Any] = field(default_factory=dict)
-    params: frozenset[str] = notation.RUN_WORDS
+    params: frozenset[str] = syntax.RUN_WORDS
     found: list[Problem] = field(default_factory=list)
 
 
-Reader = Callable[[Entry, str, Bench], object]
+Reader = Callable[[RawStep, str, StepContext], object]
 
 
-def build(entry: Entry, origin: Origin, bench: Bench) -> Step:
-    """Only the words that are there are read; the type itself fills in the rest."""
+def build_step(entry: RawStep, origin: Origin, bench: StepContext) -> Step:
+    """Only the keys that are present are parsed; the dataclass fills in the rest."""
     value = entry.value
     kind = value.get("kind", "agent")
     _refuse_misplaced(entry, kind, bench)
@@ -89,181 +91,179 @@ def build(entry: Entry, origin: Origin, bench: Bench) -> Step:
     if kind == "review":
         fields = {"personas": PERSONAS, **fields}
         fields["voices"] = tuple(found for name in fields["personas"] if (found := _voice(entry, name, bench)))
-    return filled_in(Step, fields)
+    return Step(**fields)
 
 
-def filled(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults of a flow as a step holds them."""
-    return {word: limits.make(word, said) if word in limits.WORDS else said for word, said in defaults.items()}
+def fill_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of a flow as fields of a step."""
+    return {word: build_limit(word, said) if word in LIMITS else said for word, said in defaults.items()}
 
 
-def _refuse_misplaced(entry: Entry, kind: str, bench: Bench) -> None:
+def _refuse_misplaced(entry: RawStep, kind: str, bench: StepContext) -> None:
     value = entry.value
     if _FOREIGN[kind].isdisjoint(value) and "from" not in value:
         return
     for word in value:
         kinds = _ONLY.get(word, (kind,))
         if kind not in kinds:
-            message = f"the key {word!r} is for kind {' or '.join(kinds)}, this step is of kind {kind}"
-            hint = f"leave it out, or add `kind: {kinds[0]}`"
+            message = f"key {word!r} is only for kind {' or '.join(kinds)}, this step has kind {kind}"
+            hint = f"remove it, or add `kind: {kinds[0]}`"
             if kind == "flow" and word in _INNER:
-                message = f"the key {word!r} has no effect on a step that runs a flow"
-                hint = f"say it on the steps of the flow {value.get('flow', '')!r}"
+                message = f"key {word!r} has no effect on a step that runs a flow"
+                hint = f"set it on the steps of flow {value.get('flow', '')!r}"
             bench.found.append(entry.problem((word,), message, hint, key=True))
     makes = _listed(value.get("makes"))
     if "from" in value and len(makes) != 1:
-        message = f"from: text fills one artifact, this step makes {len(makes)}"
+        message = f"`from: text` needs exactly one artifact, this step makes {len(makes)}"
         bench.found.append(entry.problem(("from",), message, "write `makes: NAME.md`, one file"))
 
 
-def _voice(entry: Entry, name: str, bench: Bench) -> Prompt | None:
-    """What a persona is told about itself: prompts/personas/NAME.md. Nobody reviews as somebody who is not there."""
+def _voice(entry: RawStep, name: str, bench: StepContext) -> Prompt | None:
+    """The prompt of a persona: prompts/personas/NAME.md. An unknown persona is a problem."""
     try:
         found = bench.prompts.get(f"personas/{name}.md")
-    except Bad as bad:
+    except InvalidSyntax as bad:
         known, at = bench.prompts.personas(), entry.doc.item((*entry.path, "personas"), name)
         message, hint = bad.message, bad.hint
         if name not in known:
-            message = f"there is no persona {name!r}"
-            hint = nearest(name, known) or f"write who that is into flows/prompts/personas/{name}.md"
+            message = f"unknown persona {name!r}"
+            hint = nearest(name, known) or f"describe it in flows/prompts/personas/{name}.md"
         bench.found.append(entry.doc.problem(at, message, hint))
         return None
     return replace(found, name=name)
 
 
-def _prompt(entry: Entry, word: str, bench: Bench) -> Prompt | None:
+def _prompt(entry: RawStep, word: str, bench: StepContext) -> Prompt | None:
     text = entry.value[word]
     try:
         prompt = bench.prompts.get(text)
-    except Bad as bad:
+    except InvalidSyntax as bad:
         bench.found.append(entry.problem(("prompt",), bad.message, bad.hint))
         return None
     if not text.strip():
-        bench.found.append(entry.problem(("prompt",), "the prompt is empty", "say what the agent is to do"))
-    _know(entry, ("prompt",), prompt.text, bench, strictly=not prompt.name)
+        bench.found.append(entry.problem(("prompt",), "the prompt is empty", "write what the agent should do"))
+    _check_params(entry, ("prompt",), prompt.text, bench, strictly=not prompt.name)
     return prompt
 
 
-def _paths(convert: Callable[[str], T]) -> Callable[[Entry, str, Bench], tuple[T, ...]]:
-    """Reads one path or a list of them."""
+def _paths(convert: Callable[[str], T]) -> Callable[[RawStep, str, StepContext], tuple[T, ...]]:
+    """A reader of one path or a list of paths."""
 
-    def read(entry: Entry, word: str, bench: Bench) -> tuple[T, ...]:
+    def read(entry: RawStep, word: str, bench: StepContext) -> tuple[T, ...]:
         value = entry.value[word]
         texts = [value] if isinstance(value, str) else value
         if "{" not in "".join(texts):
             try:
                 return tuple([convert(text) for text in texts])
-            except Bad:
-                pass  # all that is wrong is told, not only the first
+            except InvalidSyntax:
+                pass  # report every problem, not only the first
         return tuple(each(entry, word, texts, bench))
 
-    def each(entry: Entry, word: str, texts: list[str], bench: Bench) -> Iterator[T]:
+    def each(entry: RawStep, word: str, texts: list[str], bench: StepContext) -> Iterator[T]:
         for index, text in enumerate(texts):
             at: Path = (word,) if isinstance(entry.value[word], str) else (word, index)
-            _know(entry, at, text, bench)
+            _check_params(entry, at, text, bench)
             try:
                 yield convert(text)
-            except Bad as bad:
+            except InvalidSyntax as bad:
                 bench.found.append(entry.problem(at, bad.message, bad.hint))
 
     return read
 
 
-_artifacts = _paths(notation.artifact)
+_artifacts = _paths(syntax.artifact)
 
 
-def _path(entry: Entry, word: str, bench: Bench) -> str:
+def _path(entry: RawStep, word: str, bench: StepContext) -> str:
     return "".join(_artifacts(entry, word, bench))
 
 
-def _texts(entry: Entry, word: str, _bench: Bench) -> tuple[str, ...]:
+def _texts(entry: RawStep, word: str, _bench: StepContext) -> tuple[str, ...]:
     return tuple(_listed(entry.value[word]))
 
 
-def _some(entry: Entry, word: str, bench: Bench) -> tuple[str, ...]:
-    """Texts, at least one of them."""
+def _some(entry: RawStep, word: str, bench: StepContext) -> tuple[str, ...]:
+    """One or more texts."""
     found = _texts(entry, word, bench)
     if not found:
-        bench.found.append(entry.problem((word,), f"{word!r} is an empty list", "list at least one, or leave it out"))
+        bench.found.append(entry.problem((word,), f"{word!r} is an empty list", "list at least one, or remove the key"))
     return found
 
 
-def _command(entry: Entry, word: str, bench: Bench) -> tuple[str, ...]:
+def _command(entry: RawStep, word: str, bench: StepContext) -> tuple[str, ...]:
     found = _some(entry, word, bench)
     for text in found:
         if "{" in text:
-            _know(entry, (word,), text, bench, strictly=False)
+            _check_params(entry, (word,), text, bench, strictly=False)
     return found
 
 
-def _items(entry: Entry, word: str, bench: Bench) -> tuple[str, ...] | str:
+def _items(entry: RawStep, word: str, bench: StepContext) -> tuple[str, ...] | str:
     return _path(entry, word, bench) if isinstance(entry.value[word], str) else _some(entry, word, bench)
 
 
-def _text(entry: Entry, word: str, bench: Bench) -> str:
+def _text(entry: RawStep, word: str, bench: StepContext) -> str:
     text: str = entry.value[word]
-    _know(entry, (word,), text, bench)
+    _check_params(entry, (word,), text, bench)
     return text
 
 
-def _question(entry: Entry, word: str, bench: Bench) -> str:
-    """What a person is asked. A word that other readers of YAML take for true or false is no question."""
+def _question(entry: RawStep, word: str, bench: StepContext) -> str:
+    """The question of a gate. A YAML 1.1 boolean such as `yes` is not a question."""
     if entry.value[word].lower() in ("yes", "no", "on", "off", "y", "n", "true", "false"):
-        message = f"{entry.value[word]!r} is no question"
-        bench.found.append(entry.problem((word,), message, f"write what is asked: `{word}: Approve {entry.id}?`"))
+        message = f"{entry.value[word]!r} is not a question"
+        bench.found.append(entry.problem((word,), message, f"write the question: `{word}: Approve {entry.id}?`"))
     return _text(entry, word, bench)
 
 
-def _whole(entry: Entry, word: str, _bench: Bench) -> int:
+def _whole(entry: RawStep, word: str, _bench: StepContext) -> int:
     return int(entry.value[word])
 
 
-def _yes(_entry: Entry, _word: str, _bench: Bench) -> bool:
+def _yes(_entry: RawStep, _word: str, _bench: StepContext) -> bool:
     return True
 
 
-def _limit(entry: Entry, word: str, bench: Bench) -> object:
-    """Each word of a limit from the step, else from the flow's defaults."""
-    return limits.make(word, bench.defaults.get(word), entry.value[word])
+def _limit(entry: RawStep, word: str, bench: StepContext) -> object:
+    """Each key of a limit from the step, else from the flow's defaults."""
+    return build_limit(word, bench.defaults.get(word), entry.value[word])
 
 
-def _know(entry: Entry, at: Path, text: str, bench: Bench, strictly: bool = True) -> None:
-    """Params must be declared. In long texts and commands braces are common: there only a near miss counts."""
-    for name in dict.fromkeys(notation.params(text) if "{" in text else ()):
-        if name in bench.params or _here(entry, name):
+def _check_params(entry: RawStep, at: Path, text: str, bench: StepContext, strictly: bool = True) -> None:
+    """Params must be declared. Long texts and commands often contain braces: there only near misses are reported."""
+    for name in dict.fromkeys(syntax.params(text) if "{" in text else ()):
+        if name in bench.params or _is_local(entry, name):
             continue
-        local = [word for word in notation.LOCAL_WORDS if _here(entry, word)]
+        local = [word for word in syntax.LOCAL_WORDS if _is_local(entry, word)]
         near = nearest(name, sorted((*bench.params, *local)), 0.6 if strictly else 0.8)
         if strictly or near:
-            hint = near or f"declare it under `params:`, or write {{{{{name}}}}} for the word itself"
+            hint = near or f"declare it under `params:`, or write {{{{{name}}}}} for literal braces"
             bench.found.append(entry.problem(at, f"{{{name}}} is not a param of this flow", hint))
 
 
-def _here(entry: Entry, name: str) -> bool:
-    """Does this step itself know the word: of the item or of the phase that it is at?"""
+def _is_local(entry: RawStep, name: str) -> bool:
+    """Is it a word that this step defines, for its current item or phase?"""
     listed = entry.value.get("foreach")
     if name.startswith("item_"):
         return isinstance(listed, str)
-    return name in notation.LOCAL_WORDS and notation.LOCAL_WORDS[name] == (
-        "foreach" if listed else entry.value.get("kind")
-    )
+    return name in syntax.LOCAL_WORDS and syntax.LOCAL_WORDS[name] == ("foreach" if listed else entry.value.get("kind"))
 
 
-def _check(entry: Entry, word: str, bench: Bench) -> Check:
+def _check(entry: RawStep, word: str, bench: StepContext) -> Check:
     value = entry.value[word]
     artifact = next((word for word in _ON_ARTIFACTS if value.get(word)), "")
     if artifact and not entry.value.get("makes") and entry.value.get("kind") != "review":
         hint = "add `makes: NAME`, or check with `run`"
         bench.found.append(
-            entry.problem(("check", artifact), f"{artifact!r} looks at artifacts, the step makes none", hint)
+            entry.problem(("check", artifact), f"{artifact!r} checks artifacts, but the step makes none", hint)
         )
     schema = value.get("schema", "")
     run = value.get("run", ())
     for text in _listed(run):
-        _know(entry, ("check", "run"), text, bench, strictly=False)
+        _check_params(entry, ("check", "run"), text, bench, strictly=False)
     try:
-        schema = notation.artifact(schema).lstrip("/") if schema else ""
-    except Bad as bad:
+        schema = syntax.artifact(schema).lstrip("/") if schema else ""
+    except InvalidSyntax as bad:
         bench.found.append(entry.problem(("check", "schema"), bad.message, bad.hint))
     return Check(
         not_empty=value.get("not_empty", False),
@@ -276,30 +276,32 @@ def _check(entry: Entry, word: str, bench: Bench) -> Check:
     )
 
 
-def _routes(entry: Entry, word: str, bench: Bench) -> tuple[Route, ...]:
+def _routes(entry: RawStep, word: str, bench: StepContext) -> tuple[Route, ...]:
     routes: list[Route] = []
     for index, rule in enumerate(entry.value[word]):
         at = (word, index)
         if ("then" in rule) == ("pause" in rule):
             what = "both `then` and `pause`" if "then" in rule else "neither `then` nor `pause`"
-            hint = "write `then: [steps]` to go on, or `pause: text` to stop for a person"
+            hint = "write `then: [steps]` to continue, or `pause: text` to stop for a person"
             bench.found.append(entry.problem(at, f"the rule has {what}", hint))
         when = _marker(rule["when"])
         if not when or "\n" in when:
-            bench.found.append(entry.problem((*at, "when"), "a marker is one line", 'write `when: "SCALE: SMALL"`'))
+            bench.found.append(
+                entry.problem((*at, "when"), "a marker must be one line", 'write `when: "SCALE: SMALL"`')
+            )
         if any(route.when == when for route in routes):
             bench.found.append(
-                entry.problem((*at, "when"), f"the marker {when!r} has a rule already", "keep one of them")
+                entry.problem((*at, "when"), f"duplicate rule for marker {when!r}", "remove one of them")
             )
         routes.append(Route(when, tuple(rule.get("then", ())), rule.get("variant", ""), rule.get("pause", "")))
     return tuple(routes)
 
 
-def _params(entry: Entry, word: str, _bench: Bench) -> tuple[tuple[str, str], ...]:
+def _params(entry: RawStep, word: str, _bench: StepContext) -> tuple[tuple[str, str], ...]:
     return tuple((name, str(said)) for name, said in entry.value[word].items())
 
 
-def _only(entry: Entry, word: str, bench: Bench) -> tuple[tuple[str, str], ...]:
+def _only(entry: RawStep, word: str, bench: StepContext) -> tuple[tuple[str, str], ...]:
     return tuple(entry.value[word].items())
 
 
@@ -312,13 +314,50 @@ def _listed(value: str | list[str] | None) -> list[str]:
     return [value] if isinstance(value, str) else list(value or ())
 
 
+def build_limit(word: str, *layers: object) -> Timeout | Retry | Budget:
+    """The limit called `word`; later layers win, key by key."""
+    said: dict[str, Any] = {}
+    for layer in layers:
+        said.update(_parts(layer))
+    if word == "timeout":
+        return Timeout(**{part: syntax.seconds(value) for part, value in said.items()})
+    if word == "retry":
+        base = Retry()
+        return Retry(int(said.get("attempts", base.attempts)), syntax.seconds(said.get("backoff", base.backoff)))
+    usd, tokens = said.get("usd"), said.get("tokens")
+    return Budget(None if usd is None else float(usd), None if tokens is None else int(tokens))
+
+
+def parse_budget(text: str) -> Budget:
+    """A budget from the command line: `5`, `$5`, `500000tokens`, `none`."""
+    said = text.strip().lower().removeprefix("$").removesuffix("usd").strip()
+    if said == "none":
+        return Budget()
+    tokens = said.endswith(("tokens", "token"))
+    number = said.removesuffix("s").removesuffix("token").strip().replace(",", "").replace("_", "")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e12:
+        raise UsageError(f"invalid --budget={text}", "write US dollars, tokens or none: 5, 500000tokens, none")
+    return Budget(tokens=int(value)) if tokens else Budget(usd=value)
+
+
+def _parts(value: object) -> dict[str, Any]:
+    """A single duration is the time limit of the whole step."""
+    if value is None:
+        return {}
+    return dict(value) if isinstance(value, dict) else {"max": value}
+
+
 _READERS: dict[str, Reader] = {
     "prompt": _prompt,
-    "reads": _paths(notation.read),
-    "needs": _paths(notation.read),
+    "reads": _paths(syntax.parse_read),
+    "needs": _paths(syntax.parse_read),
     "makes": _artifacts,
-    "writes": _paths(notation.pattern),
-    "protect": _paths(notation.pattern),
+    "writes": _paths(syntax.pattern),
+    "protect": _paths(syntax.pattern),
     "phases": _artifacts,
     "from": _yes,
     "check": _check,
@@ -334,5 +373,5 @@ _READERS: dict[str, Reader] = {
     "commit": _text,
     "repair": _whole,
     "rounds": _whole,
-    **dict.fromkeys(limits.WORDS, _limit),
+    **dict.fromkeys(LIMITS, _limit),
 }

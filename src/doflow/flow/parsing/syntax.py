@@ -1,13 +1,16 @@
-"""How small things are written: names, paths, inputs, durations, `{param}`. Pure text, no disk."""
+"""The syntax of names, paths, inputs, durations and `{param}`. Pure functions of text."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from doflow.flow.model import Read
-from doflow.util.records import regex
+from doflow.util import globs, state_folder
 
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 
-# What a run itself knows; usable in every flow without being declared under `params`.
+# Set by every run; usable in every flow without being declared under `params`.
 RUN_WORDS = frozenset(
     (
         "goal",
@@ -23,24 +26,25 @@ RUN_WORDS = frozenset(
         "previous",
     )
 )
-#: What only one kind of step knows: of the item, or of the phase, that it is at.
+#: Set only in steps of one kind: for the current item or phase.
 LOCAL_WORDS = {
     **dict.fromkeys(("item", "index"), "foreach"),
     **dict.fromkeys(("phase", "title", "work"), "implement"),
 }
 
-_NAME = regex(NAME)
-_DURATION = regex(r"(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
-_PARAM = regex(r"(?<![{$])\{([a-z][a-z0-9_-]*)\}(?!\})")
-_DRIVE = regex(r"[A-Za-z]:")
-_CONTROL = regex(r"[\x00-\x1f\x7f]")
+_NAME = re.compile(NAME)
+_DURATION = re.compile(r"(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
+_PARAM = re.compile(r"(?<![{$])\{([a-z][a-z0-9_-]*)\}(?!\})")
+_ESCAPED = re.compile(r"\{\{([a-z][a-z0-9_-]*)\}\}")
+_DRIVE = re.compile(r"[A-Za-z]:")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DEVICES = frozenset(("nul", "con", "prn", "aux"))
 _PART = r"(?!(?i:nul|con|prn|aux)(?:[./]|\Z))[A-Za-z0-9_-][A-Za-z0-9_.-]*"
-_HARMLESS = regex(rf"/?{_PART}(?:/{_PART})*")
+_HARMLESS = re.compile(rf"/?{_PART}(?:/{_PART})*")
 
 
-class Bad(ValueError):
-    """Something is not written as it must be: what, and what to write instead."""
+class InvalidSyntax(ValueError):
+    """A syntax error: what is wrong, and what to write instead."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -50,8 +54,8 @@ class Bad(ValueError):
 
 def name(text: str) -> str:
     if not _NAME.fullmatch(text):
-        hint = "use a-z, 0-9, - and _, at most 64, beginning with a letter or a digit"
-        raise Bad(f"{_short(text)} is not a name", hint)
+        hint = "use a-z, 0-9, - and _, at most 64 characters, starting with a letter or a digit"
+        raise InvalidSyntax(f"{_short(text)} is not a valid name", hint)
     return text
 
 
@@ -61,20 +65,22 @@ def seconds(value: object) -> float:
         return float(value)
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise Bad(f"{_short(str(value))} is not a duration", "write 90s, 10m, 2h, 1h30m or a number of seconds")
+        raise InvalidSyntax(
+            f"{_short(str(value))} is not a duration", "write 90s, 10m, 2h, 1h30m or a number of seconds"
+        )
     hours, minutes, rest = (int(part or 0) for part in match.groups())
     return float(hours * 3600 + minutes * 60 + rest)
 
 
 def artifact(text: str) -> str:
     """One file: in the run's folder, or from the project's root with a leading '/'."""
-    if any(sign in text for sign in "*?["):
-        raise Bad(f"{_short(text)} is a pattern, not one file", "name each file that the step makes")
+    if globs.is_pattern(text):
+        raise InvalidSyntax(f"{_short(text)} is a pattern, not one file", "name each file that the step makes")
     return pattern(text)
 
 
 def pattern(text: str) -> str:
-    """A path that may hold `*`, `**`, `?` and `[…]`, and never leaves the project."""
+    """A path that may hold `*`, `**` and `?` (see `globs`), and never leaves the project."""
     if _HARMLESS.fullmatch(text):
         return text
     parts = text.removeprefix("/").split("/")
@@ -91,29 +97,49 @@ def pattern(text: str) -> str:
         (_reserved(parts), "a reserved name", ".git and .doflow are out of reach; choose another place"),
     ):
         if refused:
-            raise Bad(f"the path {_short(text)} has {why}" if text else "the path is empty", hint)
+            raise InvalidSyntax(f"the path {_short(text)} has {why}" if text else "the path is empty", hint)
     return text
 
 
 def _reserved(parts: list[str]) -> bool:
-    return any(part.lower() in (".git", ".doflow") or part.lower().split(".")[0] in _DEVICES for part in parts)
+    return any(part.lower() in (".git", state_folder.NAME) or part.lower().split(".")[0] in _DEVICES for part in parts)
 
 
-def read(text: str) -> Read:
+def parse_read(text: str) -> Read:
     """`name`, `name?` (optional), a glob, `tasks.md#Phase 2` (one section), `name#Section?`."""
     if _HARMLESS.fullmatch(text):
         return Read(text)
     body = text.removesuffix("?")
     path, mark, section = body.partition("#")
     if mark and not section.strip():
-        raise Bad(f"{_short(text)} names no section after #", "write tasks.md#Phase 2")
+        raise InvalidSyntax(f"{_short(text)} has no section after #", "write tasks.md#Phase 2")
     return Read(pattern(path), section.strip(), body != text)
 
 
 def params(text: str) -> tuple[str, ...]:
-    """The names used as `{name}` in a text; `{{name}}` and `${name}` are not ours."""
+    """The names used as `{name}` in a text; `{{name}}` and `${name}` are not params."""
     return tuple(_PARAM.findall(text)) if "{" in text else ()
+
+
+def substitute(text: str, values: Mapping[str, str]) -> str:
+    """The text with the value of each `{name}`; `{{name}}` becomes a literal `{name}`, other braces stay as they are, and
+    values are not substituted again."""
+    if "{" not in text:
+        return text
+    parts = _ESCAPED.split(text)
+    for index, part in enumerate(parts):
+        if index % 2:
+            parts[index] = f"{{{part}}}" if part in values else f"{{{{{part}}}}}"
+        else:
+            parts[index] = _PARAM.sub(lambda found: values.get(found[1], found[0]), part)
+    return "".join(parts)
 
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+#: commands of doit; a flow cannot have the name of one
+COMMANDS = frozenset({
+    "run", "list", "help", "info", "forget", "clean", "ignore", "dumpdb", "strace", "tabcompletion", "reset-dep", "auto",
+})  # fmt: skip

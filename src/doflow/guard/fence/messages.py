@@ -1,17 +1,19 @@
-"""What the fence has to say, and how it tells after a kill what agents wrote from what a person wrote since."""
+"""Messages of the fence, and how it separates after a kill what agents wrote from what the user wrote since."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
-from doflow.guard.snapshot.entries import Change, Item
-from doflow.runs.context import World
+from doflow.guard.snapshot_entries import Change, Item
+from doflow.runs.context import RunContext
 from doflow.runs.job import Job
 from doflow.util.process.runner import ALIVE
 from doflow.util.process.supervisor import FAREWELL
-from doflow.util.records import dataclass
 
 _TAIL = 4096
 _MOMENT = 2_000_000_000
@@ -19,61 +21,63 @@ _MOMENT = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """After a kill: paths that were put back, what was undone in git, and paths that a person wrote since."""
+    """After a kill: reverted paths, reverted git state, and paths that the user wrote since."""
 
     back: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     since: tuple[str, ...] = ()
 
 
-def git_undone(world: World, job: Job, told: tuple[str, ...]) -> None:
-    world.ledger.add(
+def git_undone(context: RunContext, job: Job, told: tuple[str, ...]) -> None:
+    context.events.add(
         "warning",
         **job.where,
-        message=f"the agent of {job.name} changed git itself, which is put back (its files stay): {'; '.join(told)}",
-        hint="doflow commits what a step makes; if you did this yourself meanwhile: git log refs/doflow/undone/…",
+        message=f"the agent of {job.name} changed git state; reverted (its files stay): {'; '.join(told)}",
+        hint="doflow makes the commits; if this was you, your commits are in: git log refs/doflow/undone/…",
     )
 
 
-def work_kept(world: World, job: Job, paths: tuple[str, ...]) -> None:
+def work_kept(context: RunContext, job: Job, paths: tuple[str, ...]) -> None:
     names = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
-    world.ledger.add(
+    context.events.add(
         "warning",
         **job.where,
-        message=f"{names}: not committed when {job.name} began, so it is yours and stays as it was",
-        hint="what the agent made of it: doflow quarantine list; commit it, or name it in `writes:`, to let agents change it",
+        message=f"{names}: kept your uncommitted changes from before {job.name}, reverted the agent's",
+        hint="the agent's version: doflow quarantine list; commit the file, or name it in `writes:`, to let agents change it",
     )
 
 
-def not_its_own(world: World, job: Job, paths: tuple[str, ...], beside: tuple[str, ...], when: str) -> None:
-    """An artifact was written while its own agent was not at work."""
-    world.ledger.add(
+def not_its_own(context: RunContext, job: Job, paths: tuple[str, ...], beside: tuple[str, ...], when: str) -> None:
+    """An artifact was written while its own agent was not running."""
+    context.events.add(
         "warning",
         **job.where,
-        message=f"{', '.join(paths)}: changed {when} by a step at work beside {job.name} ({', '.join(beside)}), and put back",
-        hint="what it wrote: doflow quarantine list",
+        message=f"{', '.join(paths)}: changed {when} by a step running in parallel with {job.name} ({', '.join(beside)}); reverted",
+        hint="its version: doflow quarantine list",
     )
 
 
-def recovered(world: World, left: Left) -> None:
-    """What was made good after a kill, in words."""
+def recovered(context: RunContext, left: Left) -> None:
+    """Messages about what was reverted after a kill."""
     if left.back:
         names = ", ".join(left.back[:20]) + (f" and {len(left.back) - 20} more" if len(left.back) > 20 else "")
-        world.ledger.add(
-            "warning", message=f"left by a killed step and kept aside: {names}", hint="doflow quarantine list"
+        context.events.add(
+            "warning", message=f"left by a killed step, moved to quarantine: {names}", hint="doflow quarantine list"
         )
     if left.told:
         told = "; ".join(left.told)
-        world.ledger.add("warning", message=f"a killed step had changed git itself, which is put back: {told}")
+        context.events.add("warning", message=f"a killed step had changed git state; reverted: {told}")
     if left.since:
         names = ", ".join(left.since[:5]) + (f" and {len(left.since) - 5} more" if len(left.since) > 5 else "")
-        world.ledger.add("warning", message=f"changed after the step was killed, so taken as yours: {names}")
+        context.events.add("warning", message=f"changed after the step was killed, kept as your edits: {names}")
 
 
-def death(state: Path, begun: int) -> int:
-    """When the last process of a killed run's agents was dead (nanoseconds): their watcher says so in the log. If it was
-    killed with them: a moment after doflow was last alive, or anything was still said. After a power cut it was before the
-    machine started; else nobody knows, and all until now may be theirs."""
+def death(context: RunContext, begun: int, commands: tuple[str, ...]) -> int:
+    """When the last process of a killed run's agents was dead (nanoseconds): their supervisor notes it in the log. If it was
+    killed with them: a moment after doflow was last alive, or after the last output. If all had returned: when the last
+    line about them was written. After a power cut: before the machine started. Otherwise unknown, and everything until
+    now may be theirs."""
+    state = context.state_dir
     logs = [path for path in (state / "logs").glob("*.log") if path.stat().st_mtime_ns >= begun]
     said = [path.stat().st_mtime_ns for path in logs if _farewell(path)]
     if said:
@@ -81,12 +85,28 @@ def death(state: Path, begun: int) -> int:
     seen = [path.stat().st_mtime_ns for path in _alive(state) if path.stat().st_mtime_ns >= begun]
     if seen:
         return max(*seen, *(path.stat().st_mtime_ns for path in logs)) + _MOMENT
+    if not commands and not at_work(context):
+        window = (state / "window").stat().st_mtime_ns  # written again when a command of the flow has ended
+        return max(window, _nanoseconds(context.record.last_event["at"]))
     started = _started()
     return started if started > begun else time.time_ns()
 
 
+def at_work(context: RunContext) -> bool:
+    """Whether an agent may have been running when the run was killed: one that was called, or about to be, and had not
+    returned."""
+    book = context.record
+    whole = {*book.returned, *(name.partition(":")[0] for name in book.returned)}  # a review is where its fixer is
+    return not book.returned or bool(book.open_calls) or not whole.issuperset(book.started)
+
+
+def _nanoseconds(at: str) -> int:
+    """The end of the millisecond that a record's time names."""
+    return round(datetime.fromisoformat(at).timestamp() * 1000 + 1) * 1_000_000
+
+
 def bury(state: Path) -> None:
-    """What told of the life of a killed run is not needed any more."""
+    """Remove the liveness files of a killed run."""
     for path in _alive(state):
         path.unlink(missing_ok=True)
 
@@ -96,7 +116,7 @@ def _alive(state: Path) -> list[Path]:
 
 
 def later(folder: str, change: Change, dead: int) -> bool:
-    """Whether this was written after that moment. A file that is gone tells nothing: putting it back loses nothing."""
+    """Whether this was written after that moment. For a missing file the answer is no: restoring it loses nothing."""
     try:
         return os.lstat(os.path.join(folder, change.path)).st_ctime_ns > dead
     except OSError:
@@ -104,9 +124,7 @@ def later(folder: str, change: Change, dead: int) -> bool:
 
 
 def same(folder: str, path: str, was: Item | None) -> bool:
-    """Whether a path is what a snapshot says; what was no plain file is not told apart."""
-    import hashlib
-
+    """Whether a path is as in the snapshot; anything that was not a regular file counts as equal."""
     if was is not None and was.kind != "file":
         return True
     try:
@@ -132,7 +150,7 @@ def _farewell(path: Path) -> bool:
 
 
 def _started() -> int:
-    """When the machine was started, 0 where that is not told."""
+    """When the machine was booted, 0 if unknown."""
     try:
         with open("/proc/stat", encoding="ascii") as stream:
             return next(int(line.split()[1]) for line in stream if line.startswith("btime ")) * 1_000_000_000

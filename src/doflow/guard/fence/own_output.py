@@ -1,10 +1,11 @@
-"""Files of the project that doflow's own words go to: `doit FLOW > run.log`, `… | tee run.log`, `script`.
+"""Project files that receive doflow's own output: `doit FLOW > run.log`, `… | tee run.log`, `script`.
 
-They grow while an agent works and are not its doing. Looked up once, before any agent has run.
+They grow while an agent runs without being changed by it. Looked up once, before any agent has run.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import sys
@@ -39,9 +40,7 @@ def _written(ours: tuple[int, ...]) -> Iterator[str]:
 
 
 def _by_name(ours: tuple[int, ...]) -> Iterator[str]:
-    """Where there is no /proc only our own descriptors can be asked."""
-    import fcntl
-
+    """Without /proc only our own descriptors are known."""
     for fd in ours:
         try:
             yield os.fsdecode(fcntl.fcntl(fd, _F_GETPATH, bytes(1024)).rstrip(b"\0"))
@@ -50,7 +49,7 @@ def _by_name(ours: tuple[int, ...]) -> Iterator[str]:
 
 
 def _parents(pid: int) -> list[int]:
-    """Whoever started us: a shell whose output is sent to a file, `script`, `nohup`, a program that runs jobs."""
+    """Our parent processes: a shell with redirected output, `script`, `nohup`, a job runner."""
     found: list[int] = []
     while pid > 1 and len(found) < 20:
         try:
@@ -63,7 +62,7 @@ def _parents(pid: int) -> list[int]:
 
 
 def _beside(here: int) -> Iterator[int]:
-    """The processes of our session: who reads our pipe is one of them."""
+    """The processes of our session: the reader of our pipe is one of them."""
     session = os.getsid(0)
     for name in _list(_PROC):
         try:

@@ -1,132 +1,134 @@
-"""What a guardian does with each signal of a runner. Every deed can be repeated: a guardian that was killed in the middle
-sees the signal again and comes to the same end."""
+"""What a guardian does with each signal of a runner. Every action can be repeated: a guardian that was killed halfway
+handles the signal again with the same result."""
 
 from __future__ import annotations
 
 from doflow.flow.dot.model import ACTIVE, FAILED, IMPL_COMPLETE, PENDING, TERMINAL, VALIDATED, Node
 from doflow.supervise import judge as judging
 from doflow.supervise.guardian import validation
-from doflow.supervise.guardian.state import Shift, retries_left
-from doflow.supervise.signals.types import Signal
+from doflow.supervise.guardian.state import Guardian, retries_left
+from doflow.supervise.signal_store import Signal
 
 WARNING = (
-    "You used {tool} yourself. In this node only your workers (sub-agents) may do that. Undo nothing by hand, hand the rest of "
-    "the work to a worker. The next time the session is ended."
+    "You used {tool} yourself. In this node only your workers (sub-agents) may do that. Don't undo anything yourself; give the rest of "
+    "the work to a worker. The next time the session will be ended."
 )
 NUDGE = (
     "Nothing has changed here for {seconds:.0f} seconds. If you wait for something, say for what. If you are done, end your "
-    "turn with a summary. Otherwise go on, in a smaller step."
+    "turn with a summary. Otherwise continue, in a smaller step."
 )
 
 
-def heed(shift: Shift, signal: Signal) -> bool:
-    """Act on a signal; True = it is dealt with, False = it waits (for a validation, for a person)."""
-    node = shift.pipeline().node(signal.node)
+def handle_signal(guardian: Guardian, signal: Signal) -> bool:
+    """Handle a signal; True = done, False = it waits (for a validation or a person)."""
+    node = guardian.pipeline().node(signal.node)
     if node is None:
-        shift.place.note("guardian", "unknown_node", signal=signal.kind, node=signal.node)
-        shift.say(f"a signal {signal.kind} about {signal.node}, which the pipeline does not have, is put away")
+        guardian.context.note("guardian", "unknown_node", signal=signal.kind, node=signal.node)
+        guardian.say(f"ignored {signal.kind}: the pipeline has no node {signal.node}")
         return True
-    if node.status == PENDING or 0 < signal.attempt <= int(shift.record(node.id)["base"]):
-        return _late(shift, signal)
+    if node.status == PENDING or 0 < signal.attempt <= int(guardian.record(node.id)["base"]):
+        return _late(guardian, signal)
     if signal.kind in ("NEEDS_REVIEW", "NODE_COMPLETE"):
-        return _review(shift, signal, node)
+        return _review(guardian, signal, node)
     if node.status in TERMINAL:
         return True
     if signal.kind == "NEEDS_INPUT":
-        return _answer(shift, signal, node)
+        return _answer(guardian, signal, node)
     if signal.kind == "VIOLATION":
-        return _violation(shift, signal, node)
+        return _violation(guardian, signal, node)
     if signal.kind == "ORCHESTRATOR_STUCK":
-        return _stuck(shift, signal, node)
+        return _stuck(guardian, signal, node)
     code = signal.payload["exit_code"]
-    ended = "ended without a word" if code is None else f"ended with exit code {code}"
+    ended = "ended without an exit code" if code is None else f"ended with exit code {code}"
     return _again(
-        shift, signal, node, f"the session {ended}. Its last output:\n{signal.payload['last_output'][-2000:]}"
+        guardian, signal, node, f"the session {ended}. Its last output:\n{signal.payload['last_output'][-2000:]}"
     )
 
 
-def _late(shift: Shift, signal: Signal) -> bool:
-    """About an attempt that was over when its node was sent back: it moves nothing, and its session has no more to do."""
-    shift.place.note("guardian", "late", signal=signal.kind, node=signal.node, attempt=signal.attempt)
+def _late(guardian: Guardian, signal: Signal) -> bool:
+    """A signal of an earlier attempt: ignored, and its session is ended."""
+    guardian.context.note("guardian", "late", signal=signal.kind, node=signal.node, attempt=signal.attempt)
     if signal.kind != "NODE_COMPLETE":
-        shift.reply(signal, "KILL_ORCHESTRATOR", reason=f"attempt {signal.attempt} of {signal.node} is over")
+        guardian.reply(signal, "KILL_ORCHESTRATOR", reason=f"attempt {signal.attempt} of {signal.node} is over")
     return True
 
 
-def _review(shift: Shift, signal: Signal, node: Node) -> bool:
-    attempt = signal.attempt or int(shift.record(node.id)["attempt"])
+def _review(guardian: Guardian, signal: Signal, node: Node) -> bool:
+    attempt = signal.attempt or int(guardian.record(node.id)["attempt"])
     if signal.kind == "NODE_COMPLETE" and node.status in TERMINAL:
         return True
     if node.status == VALIDATED:
-        shift.reply(signal, "VALIDATION_PASSED", new_status=VALIDATED)
+        guardian.reply(signal, "VALIDATION_PASSED", new_status=VALIDATED)
         return True
     if node.status == FAILED:
-        shift.reply(signal, "KILL_ORCHESTRATOR", reason=f"{node.id} has failed")
+        guardian.reply(signal, "KILL_ORCHESTRATOR", reason=f"{node.id} has failed")
         return True
-    if node.status == ACTIVE and int(shift.record(node.id)["attempt"]) <= attempt:
-        shift.move(node.id, IMPL_COMPLETE, f"attempt {attempt}")
-    found = validation.verdict(shift, node, attempt, str(signal.payload.get("evidence_path", "")))
+    if node.status == ACTIVE and int(guardian.record(node.id)["attempt"]) <= attempt:
+        guardian.move(node.id, IMPL_COMPLETE, f"attempt {attempt}")
+    found = validation.verdict(guardian, node, attempt, str(signal.payload.get("evidence_path", "")))
     if found is None:
         return False
     if found["passed"]:
-        shift.move(node.id, VALIDATED, f"by {found.get('by', '')}")
-        shift.reply(signal, "VALIDATION_PASSED", new_status=VALIDATED)
+        guardian.move(node.id, VALIDATED, f"by {found.get('by', '')}")
+        guardian.reply(signal, "VALIDATION_PASSED", new_status=VALIDATED)
         return True
-    return _not_right(shift, signal, node, attempt, str(found["text"]) or "it was rejected")
+    return _rejected(guardian, signal, node, attempt, str(found["text"]) or "it was rejected")
 
 
-def _not_right(shift: Shift, signal: Signal, node: Node, attempt: int, feedback: str) -> bool:
-    """Back to the orchestrator with what was found; after the last retry the node has failed."""
-    if not retries_left(shift, node, attempt):
-        shift.keep(node.id, feedback=feedback)
-        shift.move(node.id, FAILED, f"after {attempt} attempts: {feedback}")
-        shift.reply(signal, "KILL_ORCHESTRATOR", reason=f"{node.id} has failed: {feedback[:500]}")
+def _rejected(guardian: Guardian, signal: Signal, node: Node, attempt: int, feedback: str) -> bool:
+    """Send the feedback to the orchestrator; after the last retry the node fails."""
+    if not retries_left(guardian, node, attempt):
+        guardian.keep(node.id, feedback=feedback)
+        guardian.move(node.id, FAILED, f"after {attempt} attempts: {feedback}")
+        guardian.reply(signal, "KILL_ORCHESTRATOR", reason=f"{node.id} has failed: {feedback[:500]}")
         return True
-    record = shift.record(node.id)
+    record = guardian.record(node.id)
     if int(record["attempt"]) <= attempt:
-        shift.keep(node.id, attempt=attempt + 1, feedback=feedback, fresh=False)
-    current = shift.pipeline().node(node.id)
+        guardian.keep(node.id, attempt=attempt + 1, feedback=feedback, fresh=False)
+    current = guardian.pipeline().node(node.id)
     if current is not None and current.status == IMPL_COMPLETE:
-        shift.move(node.id, ACTIVE, f"attempt {attempt + 1}: {feedback}")
-    shift.reply(signal, "VALIDATION_FAILED", feedback=feedback, retry_count=attempt - int(record["base"]))
+        guardian.move(node.id, ACTIVE, f"attempt {attempt + 1}: {feedback}")
+    guardian.reply(signal, "VALIDATION_FAILED", feedback=feedback, retry_count=attempt - int(record["base"]))
     return True
 
 
-def _answer(shift: Shift, signal: Signal, node: Node) -> bool:
-    """By a rule of the settings, by the judge, by a person; in this order, and never by a guess."""
-    if 0 < signal.attempt < int(shift.record(node.id)["attempt"]):
-        shift.withdraw(_token(signal))  # the session that asked is gone; the next one asks for itself
+def _answer(guardian: Guardian, signal: Signal, node: Node) -> bool:
+    """Answer by a rule of the settings, by the judge, or by a person, in this order; never by a guess."""
+    if 0 < signal.attempt < int(guardian.record(node.id)["attempt"]):
+        guardian.withdraw(_token(signal))  # the session that asked has ended; the next one asks itself
         return True
     question, options = str(signal.payload["question_text"]), tuple(signal.payload["options"])
-    said = _by_rule(shift, question)
+    said = _by_rule(guardian, question)
     why = ""
-    judge = node.get("judge") or shift.place.settings.supervision.judge
+    judge = node.get("judge") or guardian.context.settings.supervision.judge
     if said is None and judge:
-        found = shift.result(f"input.{signal.token}", lambda: _by_judge(shift, judge, node, signal))
+        found = guardian.result(f"input.{signal.token}", lambda: _by_judge(guardian, judge, node, signal))
         if found is None:
             return False
         said, why = (str(found["answer"]), "") if found.get("answer") else (None, str(found.get("text", "")))
     if said is None:
         issue = f"{node.id} asks: {question}" + (f" (the judge: {why[:300]})" if why else "")
-        said = shift.ask(_token(signal), node.id, issue, options)
+        said = guardian.ask(_token(signal), node.id, issue, options)
     if said is None:
         return False
-    shift.reply(signal, "INPUT_RESPONSE", response_text=said)
+    guardian.reply(signal, "INPUT_RESPONSE", response_text=said)
     return True
 
 
 def _token(signal: Signal) -> str:
-    """What a person calls the question by: `input.impl_auth` is enough, while it is the only one."""
+    """The ID of the question; a person can shorten it to `input.impl_auth` while that is unique."""
     return f"input.{signal.node}.{signal.token}"
 
 
-def _by_rule(shift: Shift, question: str) -> str | None:
+def _by_rule(guardian: Guardian, question: str) -> str | None:
     low = question.casefold()
-    return next((said for words, said in shift.place.settings.supervision.answers if words.casefold() in low), None)
+    return next(
+        (said for words, said in guardian.context.settings.supervision.answers if words.casefold() in low), None
+    )
 
 
-def _by_judge(shift: Shift, judge: str, node: Node, signal: Signal) -> dict[str, object]:
-    options = "".join(f"\n{place}. {said}" for place, said in enumerate(signal.payload["options"], 1))
+def _by_judge(guardian: Guardian, judge: str, node: Node, signal: Signal) -> dict[str, object]:
+    options = "".join(f"\n{number}. {said}" for number, said in enumerate(signal.payload["options"], 1))
     told = "\n".join(f"- {name}: {value}" for name, value in node.attributes if value)
     question = (
         f"An orchestrator works on the node {node.id} of a pipeline:\n{told}\n\nIt asks:\n\n"
@@ -134,60 +136,60 @@ def _by_judge(shift: Shift, judge: str, node: Node, signal: Signal) -> dict[str,
         "Where there are options answer with the number of one."
     )
     words = {"ANSWER": "the answer, in one line", "ESCALATE": "why a person must decide"}
-    word, rest = judging.decide(shift.place, judge, node.id, f"input.{signal.token}", question, words)
+    word, rest = judging.decide(guardian.context, judge, node.id, f"input.{signal.token}", question, words)
     return {"answer": rest if word == "ANSWER" else "", "text": rest, "by": judge, "passed": None}
 
 
-def _violation(shift: Shift, signal: Signal, node: Node) -> bool:
+def _violation(guardian: Guardian, signal: Signal, node: Node) -> bool:
     evidence = str(signal.payload["evidence"])
     if _ordinal(signal) <= 1:
-        shift.reply(signal, "GUIDANCE", message=WARNING.format(tool=evidence.partition("(")[0] or "a tool"))
+        guardian.reply(signal, "GUIDANCE", message=WARNING.format(tool=evidence.partition("(")[0] or "a tool"))
         return True
-    return _again(shift, signal, node, f"it broke the rule {signal.payload['violation_type']} again: {evidence}")
+    return _again(guardian, signal, node, f"it broke the rule {signal.payload['violation_type']} again: {evidence}")
 
 
-def _stuck(shift: Shift, signal: Signal, node: Node) -> bool:
+def _stuck(guardian: Guardian, signal: Signal, node: Node) -> bool:
     seconds, last = float(signal.payload["duration_seconds"]), str(signal.payload["last_output"])
     if _ordinal(signal) > 1:
-        why = f"nothing went on for {seconds:.0f} seconds, twice. Take another way. The last output:\n{last[-2000:]}"
-        return _again(shift, signal, node, why)
-    judge = node.get("judge") or shift.place.settings.supervision.judge
+        why = (
+            f"no progress for {seconds:.0f} seconds, twice. Try a different approach. The last output:\n{last[-2000:]}"
+        )
+        return _again(guardian, signal, node, why)
+    judge = node.get("judge") or guardian.context.settings.supervision.judge
     message = NUDGE.format(seconds=seconds)
     if judge:
-        found = shift.result(f"stuck.{signal.token}", lambda: _guidance(shift, judge, node, last))
+        found = guardian.result(f"stuck.{signal.token}", lambda: _guidance(guardian, judge, node, last))
         if found is None:
             return False
         message = str(found.get("answer") or message)
-    shift.reply(signal, "GUIDANCE", message=message)
+    guardian.reply(signal, "GUIDANCE", message=message)
     return True
 
 
-def _guidance(shift: Shift, judge: str, node: Node, last: str) -> dict[str, object]:
-    question = (
-        f"The orchestrator of the node {node.id} does not get on. The last it showed:\n\n{last}\n\nWhat should it hear?"
-    )
+def _guidance(guardian: Guardian, judge: str, node: Node, last: str) -> dict[str, object]:
+    question = f"The orchestrator of the node {node.id} is stuck. Its last output:\n\n{last}\n\nWhat should it be told?"
     words = {"GUIDANCE": "what it is told, in one line"}
-    word, rest = judging.decide(shift.place, judge, node.id, f"stuck.{node.id}.{len(last)}", question, words)
+    word, rest = judging.decide(guardian.context, judge, node.id, f"stuck.{node.id}.{len(last)}", question, words)
     return {"answer": rest if word == "GUIDANCE" else "", "by": judge, "passed": None}
 
 
-def _again(shift: Shift, signal: Signal, node: Node, why: str) -> bool:
-    """End the session and begin the next attempt in a new one; after the last retry the node has failed."""
-    attempt = signal.attempt or int(shift.record(node.id)["attempt"])
+def _again(guardian: Guardian, signal: Signal, node: Node, why: str) -> bool:
+    """End the session and start the next attempt in a new one; after the last retry the node fails."""
+    attempt = signal.attempt or int(guardian.record(node.id)["attempt"])
     if node.status == IMPL_COMPLETE:
-        return True  # the work is under review: whether its session lives does not matter
-    if retries_left(shift, node, attempt):
-        if int(shift.record(node.id)["attempt"]) <= attempt:
-            shift.keep(node.id, attempt=attempt + 1, feedback=why, fresh=True)
-            shift.say(f"{node.id}: attempt {attempt + 1}, since {why.splitlines()[0][:100]}")
+        return True  # the work is under review: its session no longer matters
+    if retries_left(guardian, node, attempt):
+        if int(guardian.record(node.id)["attempt"]) <= attempt:
+            guardian.keep(node.id, attempt=attempt + 1, feedback=why, fresh=True)
+            guardian.say(f"{node.id}: attempt {attempt + 1}; reason: {why.splitlines()[0][:100]}")
     else:
-        shift.keep(node.id, feedback=why)
-        shift.move(node.id, FAILED, f"after {attempt} attempts: {why}")
-    shift.reply(signal, "KILL_ORCHESTRATOR", reason=why[:2000])
+        guardian.keep(node.id, feedback=why)
+        guardian.move(node.id, FAILED, f"after {attempt} attempts: {why}")
+    guardian.reply(signal, "KILL_ORCHESTRATOR", reason=why[:2000])
     return True
 
 
 def _ordinal(signal: Signal) -> int:
-    """The how-manieth of its kind in this attempt, as its runner counts."""
+    """Ordinal of this signal within the attempt."""
     last = signal.reply.rpartition(".")[2]
     return int(last) if last.isdecimal() else 1

@@ -1,14 +1,15 @@
-"""The headless guardian of one pipeline: gives ready nodes to runners, sleeps until a signal comes, validates, moves nodes.
+"""The headless guardian of one pipeline: starts runners for ready nodes, waits for signals, validates, moves nodes.
 
-It decides by rules. What it knows is on the disk before it acts on it: killed at any point, the next one goes on.
+It decides by rules. Its state is on disk before it acts, so after a kill at any point the next guardian continues.
 """
 
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Mapping
 
-from doflow.flow.dot import editor as editing, order as graph, transitions as moves
+from doflow.flow.dot import editor, order, transitions
 from doflow.flow.dot.model import (
     ACTIVE,
     CODERGEN,
@@ -22,211 +23,246 @@ from doflow.flow.dot.model import (
     Node,
     Pipeline,
 )
-from doflow.supervise import ownership as driver, workspace as places
-from doflow.supervise.guardian import (
-    decisions,
-    menu,
-    progress as remaining,
-    runner_pool as crew,
-    stop as stopping,
-    validation,
-)
-from doflow.supervise.guardian.state import Say, Shift
-from doflow.supervise.signals import store
-from doflow.supervise.signals.watch import Watch
-from doflow.supervise.workspace import Place
+from doflow.supervise import ownership, pipeline_context, signal_store
+from doflow.supervise.guardian import decisions, runner_pool, state, stop, validation
+from doflow.supervise.guardian.state import Guardian, Say
+from doflow.supervise.pipeline_context import PipelineContext
+from doflow.supervise.signal_watch import FolderWatch
 from doflow.util.errors import DoflowError, UsageError
 
 DONE, FAILURE, PAUSED = 0, 1, 2
 _JUDGED = (GATE, TOOL, CONDITION)
 
 
-def run(place: Place, environ: Mapping[str, str], say: Say, wait: bool = True, check: float = 2.0) -> int:
-    """Run the pipeline to its end; 0 = every node is validated, 1 = some failed, 2 = only a person can go on (`wait` off)."""
-    if not place.dot:
-        raise UsageError(f"there is no pipeline {place.pipeline!r}", "name its file: doflow guardian run NAME.dot")
-    crew.refuse(place, environ)
-    lock = os.path.join(place.folder, "guardian.lock")
-    mine = driver.together(place.root, place.dot, f"doflow guardian run {os.path.relpath(place.dot, place.root)}")
-    hint = f"wait for it, or stop it: doflow guardian stop {os.path.relpath(place.dot)}   then run again"
-    with places.held(lock, f"a guardian works on {place.pipeline}", hint), mine:
-        places.begin(place)
-        stopping.forget(place)
-        place.store.clean(place.settings.supervision.keep_days)
-        shift = Shift(place, environ, say)
-        place.note("guardian", "guardian_started", pid=os.getpid(), dot=place.dot)
+def run(context: PipelineContext, environ: Mapping[str, str], say: Say, wait: bool = True, check: float = 2.0) -> int:
+    """Run the pipeline to its end; 0 = every node is validated, 1 = some failed, 2 = waits for a person (`wait` off)."""
+    if not context.dot:
+        raise UsageError(f"unknown pipeline {context.pipeline!r}", "give its file: doflow guardian run NAME.dot")
+    runner_pool.refuse_unsuitable(context, environ)
+    lock = os.path.join(context.folder, "guardian.lock")
+    shared = ownership.lock_for_guardian(
+        context.root, context.dot, f"doflow guardian run {os.path.relpath(context.dot, context.root)}"
+    )
+    hint = f"wait for it, or stop it: doflow guardian stop {os.path.relpath(context.dot)}   then run again"
+    with pipeline_context.held(lock, f"a guardian is working on {context.pipeline}", hint), shared:
+        pipeline_context.register(context)
+        stop.clear_stop(context)
+        context.store.clean(context.settings.supervision.keep_days)
+        guardian = Guardian(context, environ, say)
+        context.note("guardian", "guardian_started", pid=os.getpid(), dot=context.dot)
         try:
-            validation.refuse(shift.pipeline(), place)
-            return _work(shift, wait, check)
+            validation.refuse_invalid(guardian.pipeline(), context)
+            return _work(guardian, wait, check)
         except Exception as error:
-            _report(shift, error)
+            _report(guardian, error)
             raise
         finally:
-            place.note("guardian", "guardian_ended", pid=os.getpid())
-            place.tmux.leave()
-            shift.close()
+            context.note("guardian", "guardian_ended", pid=os.getpid())
+            context.tmux.leave()
+            guardian.close()
 
 
-def _work(shift: Shift, wait: bool, check: float) -> int:
-    os.makedirs(shift.results, exist_ok=True)
-    folders = (shift.place.store.folder, os.path.join(shift.place.store.folder, store.ANSWERS), shift.results)
-    with Watch(folders) as watch:
+def _work(guardian: Guardian, wait: bool, check: float) -> int:
+    os.makedirs(guardian.results, exist_ok=True)
+    folders = (
+        guardian.context.store.folder,
+        os.path.join(guardian.context.store.folder, signal_store.ANSWERS),
+        guardian.results,
+    )
+    with FolderWatch(folders) as watch:
         while True:
-            if not os.path.exists(os.path.join(shift.place.folder, "guardian.lock")):
-                raise DoflowError(f"{shift.place.folder} was removed under its guardian", "run the same command again")
-            before = shift.pipeline().text
-            _hear(shift)
-            _advance(shift)
-            pipeline = shift.pipeline()
-            crew.keep(shift, pipeline)
-            code = _over(shift, pipeline)
+            if not os.path.exists(os.path.join(guardian.context.folder, "guardian.lock")):
+                raise DoflowError(
+                    f"{guardian.context.folder} was removed while its guardian was running",
+                    "run the same command again",
+                )
+            before = guardian.pipeline().text
+            _handle_signals(guardian)
+            _advance(guardian)
+            pipeline = guardian.pipeline()
+            runner_pool.keep_runners(guardian, pipeline)
+            code = _exit_code(guardian, pipeline)
             if code is not None:
-                _hear(shift)  # the last word of a runner that has gone home since
+                _handle_signals(guardian)  # the last signal of a runner that has ended since
                 return code
             if pipeline.text == before:
-                if not wait and _only_a_person(shift, pipeline):
-                    shift.say(f"paused: answer, then: doflow guardian run {os.path.relpath(shift.place.dot)} --no-wait")
+                if not wait and _only_a_person(guardian, pipeline):
+                    guardian.say(
+                        f"paused: answer, then: doflow guardian run {os.path.relpath(guardian.context.dot)} --no-wait"
+                    )
                     return PAUSED
                 watch.sleep(check)
 
 
-def _hear(shift: Shift) -> None:
-    for signal in shift.place.store.waiting(target="guardian"):
-        if decisions.heed(shift, signal):
-            shift.place.store.consume(signal)
+def _handle_signals(guardian: Guardian) -> None:
+    for signal in guardian.context.store.waiting(target="guardian"):
+        if decisions.handle_signal(guardian, signal):
+            guardian.context.store.consume(signal)
 
 
-def _advance(shift: Shift) -> None:
-    """Begin what is ready, go on with gates, tools and diamonds; until nothing moves by itself."""
+def _advance(guardian: Guardian) -> None:
+    """Start ready nodes and advance gates, tools and diamonds, until nothing more changes."""
     moved = True
     while moved:
-        pipeline = shift.pipeline()
+        pipeline = guardian.pipeline()
         moved = False
         for node in pipeline.nodes:
             if node.status == ACTIVE and node.handler != CODERGEN:
-                moved |= _judge(shift, node) if node.handler in _JUDGED else _through(shift, node)
+                moved |= _judge(guardian, node) if node.handler in _JUDGED else _pass(guardian, node)
             elif node.handler == CONDITION and node.status == FAILED:
-                moved |= _send_back(shift, pipeline, node)
+                moved |= _send_back(guardian, pipeline, node)
         if not moved:
-            free = shift.place.settings.supervision.parallel - len(crew.working(pipeline))
-            for node in graph.ready(pipeline):
+            free = guardian.context.settings.supervision.parallel - len(runner_pool.working_nodes(pipeline))
+            for node in order.ready_nodes(pipeline):
                 if node.handler == CODERGEN and free <= 0:
                     continue
                 free -= node.handler == CODERGEN
-                _begin(shift, node)
+                _begin(guardian, node)
                 moved = True
 
 
-def _begin(shift: Shift, node: Node) -> None:
-    """A new attempt at a pending node. What needs no work (start, exit, forks and joins) is through at once."""
-    record = shift.record(node.id)
-    if not record.get("beginning"):  # else a guardian died right here, and nobody has begun it yet
+def _begin(guardian: Guardian, node: Node) -> None:
+    """Start an attempt at a pending node. Start, exit, fork and join nodes are validated at once."""
+    record = guardian.record(node.id)
+    if not record.get("beginning"):  # otherwise a guardian died right here, before the start
         attempt = int(record["attempt"])
-        shift.keep(node.id, attempt=attempt + 1, base=attempt, fresh=True, beginning=True)
-    shift.move(node.id, ACTIVE)
-    shift.keep(node.id, beginning=False)
+        guardian.keep(node.id, attempt=attempt + 1, base=attempt, fresh=True, beginning=True)
+    guardian.move(node.id, ACTIVE)
+    guardian.keep(node.id, beginning=False)
     if node.handler not in (CODERGEN, *_JUDGED):
-        _through(shift, node)
+        _pass(guardian, node)
 
 
-def _through(shift: Shift, node: Node) -> bool:
-    """Nothing is to be done there; also where a guardian was killed on its way through."""
-    shift.move(node.id, VALIDATED)
+def _pass(guardian: Guardian, node: Node) -> bool:
+    """Validate a node without work; also after a guardian was killed here."""
+    guardian.move(node.id, VALIDATED)
     return True
 
 
-def _judge(shift: Shift, node: Node) -> bool:
-    """A gate, a tool or a diamond: its verdict is its status."""
-    found = validation.verdict(shift, node, int(shift.record(node.id)["attempt"]))
+def _judge(guardian: Guardian, node: Node) -> bool:
+    """A gate, a tool or a diamond: the verdict decides its status."""
+    found = validation.verdict(guardian, node, int(guardian.record(node.id)["attempt"]))
     if found is None:
         return False
     text = str(found.get("text", ""))
-    shift.keep(node.id, feedback=text)
-    shift.move(
+    guardian.keep(node.id, feedback=text)
+    guardian.move(
         node.id, VALIDATED if found["passed"] else FAILED, f"by {found.get('by', '')}" if found["passed"] else text
     )
     return True
 
 
-def _send_back(shift: Shift, pipeline: Pipeline, diamond: Node) -> bool:
-    """A failed diamond with a retry edge: the work between is done again, and hears why."""
-    names = graph.body(pipeline, diamond.id)
-    if not names or graph.retries(diamond) >= graph.max_retries(pipeline, diamond):
+def _send_back(guardian: Guardian, pipeline: Pipeline, diamond: Node) -> bool:
+    """A failed diamond with a retry edge: repeat the nodes in between, with its feedback."""
+    names = order.retry_body(pipeline, diamond.id)
+    if not names or order.retry_count(diamond) >= order.max_retries(pipeline, diamond):
         return False
-    why = str(shift.record(diamond.id)["feedback"])
+    why = str(guardian.record(diamond.id)["feedback"])
     for name in names:
         if name != diamond.id:
-            shift.keep(name, feedback=why, beginning=False)
-    shift.keep(diamond.id, beginning=False)
-    moves.requeue(shift.place.dot, diamond.id, by="guardian", note=why[:300])
-    shift.place.note("guardian", "requeued", node=diamond.id, nodes=list(names))
-    shift.say(f"{diamond.id}: sent back: {', '.join(names)}")
+            guardian.keep(name, feedback=why, beginning=False)
+    guardian.keep(diamond.id, beginning=False)
+    transitions.requeue(guardian.context.dot, diamond.id, by="guardian", note=why[:300])
+    guardian.context.note("guardian", "requeued", node=diamond.id, nodes=list(names))
+    guardian.say(f"{diamond.id}: sent back: {', '.join(names)}")
     return True
 
 
-def _over(shift: Shift, pipeline: Pipeline) -> int | None:
-    """The exit code, if the pipeline has come to its end; a person may send a failed node on."""
-    remaining.refuse_deadlock(pipeline)
-    if remaining.left(pipeline) and not _blocked(shift, pipeline):
+def _exit_code(guardian: Guardian, pipeline: Pipeline) -> int | None:
+    """The exit code if the pipeline has ended, else None; a person may retry a failed node."""
+    refuse_deadlock(pipeline)
+    if unfinished(pipeline) and not _blocked(guardian, pipeline):
         return None
-    if not crew.closed(shift, pipeline):
+    if not runner_pool.all_ended(guardian, pipeline):
         return None
     counts = {status: [node.id for node in pipeline.nodes if node.status == status] for status in (VALIDATED, FAILED)}
-    bad = [node.id for node in pipeline.nodes if node.status == FAILED and not remaining.dealt_with(pipeline, node)]
-    left = remaining.left(pipeline)
+    bad = [node.id for node in pipeline.nodes if node.status == FAILED and not is_handled(pipeline, node)]
+    left = unfinished(pipeline)
     summary = f"{len(counts[VALIDATED])} of {len(pipeline.nodes)} nodes validated"
     summary += f"; failed: {', '.join(bad)}" if bad else ""
     summary += f"; not reached: {', '.join(left)}" if left else ""
-    shift.tell("PIPELINE_COMPLETE", f"complete.{moves.digest(pipeline.text)}", summary=summary)
-    shift.place.note("guardian", "pipeline_complete", summary=summary)
-    shift.say(f"{shift.place.pipeline}: complete: {summary}")
+    guardian.tell("PIPELINE_COMPLETE", f"complete.{transitions.digest(pipeline.text)}", summary=summary)
+    guardian.context.note("guardian", "pipeline_complete", summary=summary)
+    guardian.say(f"{guardian.context.pipeline}: complete: {summary}")
     return FAILURE if bad or left else DONE
 
 
-def _blocked(shift: Shift, pipeline: Pipeline) -> bool:
-    """Nothing goes on behind failed nodes, and the person said to stop. `retry` sends them on instead."""
-    pending = [node for node in pipeline.nodes if node.id in remaining.left(pipeline)]
-    failed = [node for node in pipeline.nodes if node.status == FAILED and not remaining.for_a_diamond(pipeline, node)]
-    if not failed or any(node.status != PENDING for node in pending) or graph.ready(pipeline):
+def _blocked(guardian: Guardian, pipeline: Pipeline) -> bool:
+    """Failed nodes block the rest and the person chose `stop`; `retry` restarts them."""
+    pending = [node for node in pipeline.nodes if node.id in unfinished(pipeline)]
+    failed = [node for node in pipeline.nodes if node.status == FAILED and not is_left_to_diamond(pipeline, node)]
+    if not failed or any(node.status != PENDING for node in pending) or order.ready_nodes(pipeline):
         return False
     stop = False
     for node in failed:
-        record = shift.record(node.id)
+        record = guardian.record(node.id)
         issue = f"{node.id} has failed after attempt {record['attempt']}: {str(record['feedback'])[:800]}"
-        said = shift.ask(f"failed.{node.id}.{record['attempt']}", node.id, issue, menu.FATE)
-        if said is not None and menu.chosen(said, menu.FATE)[0] == "retry":
-            _revive(shift, node, said)
+        said = guardian.ask(f"failed.{node.id}.{record['attempt']}", node.id, issue, state.FATE)
+        if said is not None and state.match_option(said, state.FATE)[0] == "retry":
+            _revive(guardian, node, said)
             return False
         stop |= said is not None
     return stop
 
 
-def _revive(shift: Shift, node: Node, said: str) -> None:
-    """Once more: a diamond may send the work back one time more, any other node is tried again."""
+def _revive(guardian: Guardian, node: Node, said: str) -> None:
+    """Retry: a diamond gets one more retry, any other node a new attempt."""
     if node.handler == CONDITION:
-        more = {"max_retries": str(graph.retries(node) + 1)}
-        moves.change(shift.place.dot, lambda pipeline: editing.set_(pipeline, node.id, more))
+        more = {"max_retries": str(order.retry_count(node) + 1)}
+        transitions.edit_pipeline(guardian.context.dot, lambda pipeline: editor.set_attributes(pipeline, node.id, more))
         return
-    record = shift.record(node.id)
+    record = guardian.record(node.id)
     attempt = int(record["attempt"])
     note = said.partition(":")[2].strip() or str(record["feedback"])
-    shift.keep(node.id, attempt=attempt + 1, base=attempt, feedback=note, fresh=True)
-    shift.move(node.id, ACTIVE, "a person said: retry")
+    guardian.keep(node.id, attempt=attempt + 1, base=attempt, feedback=note, fresh=True)
+    guardian.move(node.id, ACTIVE, "retry, by a person")
 
 
-def _only_a_person(shift: Shift, pipeline: Pipeline) -> bool:
+def _only_a_person(guardian: Guardian, pipeline: Pipeline) -> bool:
     busy = {node.id for node in pipeline.nodes if node.status not in (*TERMINAL, PENDING)}
-    return bool(shift.asked) and not shift.busy() and busy <= set(shift.asked.values())
+    return bool(guardian.asked) and not guardian.busy() and busy <= set(guardian.asked.values())
 
 
-def _report(shift: Shift, error: Exception) -> None:
-    """Layer 0 hears of what we cannot go on from."""
-    import traceback
-
+def _report(guardian: Guardian, error: Exception) -> None:
+    """Report a fatal error to the terminal."""
     trace = "" if isinstance(error, DoflowError) else "".join(traceback.format_exception(error))
     words = str(error) or type(error).__name__
-    shift.place.note("guardian", "guardian_error", error=words)
+    guardian.context.note("guardian", "guardian_error", error=words)
     try:
-        shift.tell("GUARDIAN_ERROR", f"error.{os.getpid()}", error=words, stack_trace=trace)
+        guardian.tell("GUARDIAN_ERROR", f"error.{os.getpid()}", error=words, stack_trace=trace)
     except (DoflowError, OSError):
-        pass  # the exit code and standard error say it too
+        pass  # the exit code and standard error report it too
+
+
+def refuse_deadlock(pipeline: Pipeline) -> None:
+    """Refuse a pipeline whose nodes wait for each other."""
+    names = unfinished(pipeline)
+    moving = any(node.status not in (*TERMINAL, PENDING) for node in pipeline.nodes) or order.ready_nodes(pipeline)
+    if names and not moving and not any(node.status == FAILED for node in pipeline.nodes):
+        waits = "; ".join(f"{name} waits for {', '.join(order.dependencies(pipeline, name))}" for name in names)
+        raise DoflowError(f"{pipeline.path}: deadlock: {waits}", f"doflow validate {pipeline.path}")
+
+
+def unfinished(pipeline: Pipeline) -> list[str]:
+    """The nodes that haven't ended yet."""
+    skipped = set(order.skipped_nodes(pipeline))
+    sent = {node.id for node in pipeline.nodes if order.retry_count(node)}
+    idle = {name for name, senders in order.compute_order(pipeline).repairs.items() if not sent & set(senders)}
+    return [node.id for node in pipeline.nodes if node.status not in TERMINAL and node.id not in skipped | idle]
+
+
+def is_handled(pipeline: Pipeline, node: Node) -> bool:
+    """A failure that the pipeline handles: a diamond continues on its `fail` edge."""
+    if node.handler == CONDITION:
+        return any(edge.condition == "fail" for edge in pipeline.out_of(node.id)) and not order.retry_body(
+            pipeline, node.id
+        )
+    after = [found for edge in pipeline.out_of(node.id) if (found := pipeline.node(edge.to))]
+    return bool(after) and all(found.handler == CONDITION and is_handled(pipeline, found) for found in after)
+
+
+def is_left_to_diamond(pipeline: Pipeline, node: Node) -> bool:
+    """A failure that a following diamond decides on, or one that is handled."""
+    after = [found for edge in pipeline.out_of(node.id) if (found := pipeline.node(edge.to))]
+    waited = node.handler != CONDITION and bool(after) and all(found.handler == CONDITION for found in after)
+    return waited or is_handled(pipeline, node)

@@ -1,93 +1,102 @@
-"""A guardian's crew: one runner per node that is worked on, started again when it dies; no session without one."""
+"""The runners of a guardian: one per active node, restarted when it dies; no session without a runner."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
-from doflow.flow.dot import parser as reading
+from doflow.flow.dot import parser
 from doflow.flow.dot.model import ACTIVE, CODERGEN, FAILED, IMPL_COMPLETE, PENDING, TERMINAL, Node, Pipeline
-from doflow.supervise import daemon as detach, preflight as fitness, workspace as places
-from doflow.supervise.guardian.state import Shift
+from doflow.supervise import ownership
+from doflow.supervise.guardian.state import Guardian
 from doflow.supervise.panes import tmux
-from doflow.supervise.runner import assignment as assignments, tools
-from doflow.supervise.workspace import Place
+from doflow.supervise.pipeline_context import PipelineContext
+from doflow.supervise.runner import orchestrator, tools
+from doflow.util import locks
 from doflow.util.errors import FlowError
-from doflow.util.process import runner as process
-from doflow.util.records import replace
+from doflow.util.process import runner
 
 SOON = 20.0
-FALLS = 4
+MAX_CRASHES = 4
 
 
-def refuse(place: Place, environ: Mapping[str, str]) -> None:
-    """Before anything is moved or started: what nodes that are worked on need. What else is wrong is said later."""
+def refuse_unsuitable(context: PipelineContext, environ: Mapping[str, str]) -> None:
+    """Before anything starts: refuse a pipeline whose nodes can't run in panes. Other errors are reported later."""
     try:
-        pipeline = reading.read(place.dot)
+        pipeline = parser.read_pipeline(context.dot)
     except FlowError:
         return
     if any(node.handler == CODERGEN for node in pipeline.nodes):
-        fitness.refuse(pipeline, place.settings, place.root, environ)
-        tmux.check()
+        orchestrator.refuse_unsuitable(pipeline, context.settings, context.root, environ)
+        tmux.check_installed()
 
 
-def keep(shift: Shift, pipeline: Pipeline) -> None:
-    """Every node that is worked on has its runner; what is over has neither runner nor session."""
+def keep_runners(guardian: Guardian, pipeline: Pipeline) -> None:
+    """Start missing runners; end the sessions of finished nodes."""
     for node in pipeline.nodes:
         if node.handler != CODERGEN:
             continue
         if node.status in (ACTIVE, IMPL_COMPLETE):
-            if not alive(shift, node.id):
-                _start(shift, pipeline, node)
-        elif node.status in (*TERMINAL, PENDING) and shift.record(node.id).get("open") and not alive(shift, node.id):
-            shift.place.tmux.kill(tmux.session_of(node.id))
-            shift.place.tmux.leave()
-            for signal in shift.place.store.waiting(target="runner", node=node.id):
-                shift.place.store.consume(signal)  # its runner died before it heard it, and nobody is to hear it now
-            shift.keep(node.id, open=False)
+            if not is_alive(guardian, node.id):
+                _start(guardian, pipeline, node)
+        elif (
+            node.status in (*TERMINAL, PENDING)
+            and guardian.record(node.id).get("open")
+            and not is_alive(guardian, node.id)
+        ):
+            guardian.context.tmux.kill(tmux.session_name(node.id))
+            guardian.context.tmux.leave()
+            for signal in guardian.context.store.waiting(target="runner", node=node.id):
+                guardian.context.store.consume(signal)  # its runner died, and no other one needs it
+            guardian.keep(node.id, open=False)
 
 
-def working(pipeline: Pipeline) -> list[str]:
-    """The nodes that somebody works on, or whose work is under review."""
+def working_nodes(pipeline: Pipeline) -> list[str]:
+    """The active nodes and those under review."""
     return [
         node.id for node in pipeline.nodes if node.handler == CODERGEN and node.status in (ACTIVE, IMPL_COMPLETE)
     ]  # fmt: skip
 
 
-def closed(shift: Shift, pipeline: Pipeline) -> bool:
-    """Has every runner gone home?"""
+def all_ended(guardian: Guardian, pipeline: Pipeline) -> bool:
+    """Have all runners ended?"""
     names = [node.id for node in pipeline.nodes if node.handler == CODERGEN]
-    return not any(shift.record(name).get("open") for name in names)
+    return not any(guardian.record(name).get("open") for name in names)
 
 
-def alive(shift: Shift, node: str) -> bool:
-    """A runner holds the node's lock, or the one that we have just started is about to."""
-    if places.holder(shift.place.node(node, "runner.lock")):
+def is_alive(guardian: Guardian, node: str) -> bool:
+    """A runner holds the node's lock, or was just started."""
+    if locks.holder_pid(guardian.context.node(node, "runner.lock")):
         return True
-    pid = shift.runners.get(node, 0)
-    if pid and detach.ended(pid) is None and detach.alive(pid):
+    pid = guardian.runners.get(node, 0)
+    if pid and ownership.exit_code(pid) is None and ownership.is_alive(pid):
         return True
-    shift.runners.pop(node, None)
+    guardian.runners.pop(node, None)
     return False
 
 
-def _start(shift: Shift, pipeline: Pipeline, node: Node) -> None:
-    """Hand the node to a new runner; one that falls again and again is not started for ever."""
+def _start(guardian: Guardian, pipeline: Pipeline, node: Node) -> None:
+    """Start a runner for the node; after several crashes in a row the node fails."""
     now = time.monotonic()
-    falls = [when for when in shift.falls.get(node.id, []) if now - when < SOON]
-    if len(falls) >= FALLS:
-        log = process.tail(shift.place.node(node.id, "runner.log"), 1000).strip()
-        shift.falls[node.id] = []
+    crashes = [when for when in guardian.crashes.get(node.id, []) if now - when < SOON]
+    if len(crashes) >= MAX_CRASHES:
+        log = runner.tail(guardian.context.node(node.id, "runner.log"), 1000).strip()
+        guardian.crashes[node.id] = []
         if node.status == ACTIVE:
-            shift.keep(node.id, feedback=log)
-            shift.move(node.id, FAILED, f"its runner cannot work: {log.splitlines()[0] if log else 'no word of it'}")
+            guardian.keep(node.id, feedback=log)
+            guardian.move(node.id, FAILED, f"its runner keeps failing: {log.splitlines()[0] if log else 'no output'}")
         return
-    record = shift.record(node.id)
-    work = assignments.of_node(node, pipeline, shift.place.pipeline, shift.place.root, shift.place.settings)
+    record = guardian.record(node.id)
+    work = orchestrator.assignment_for(
+        node, pipeline, guardian.context.pipeline, guardian.context.root, guardian.context.settings
+    )
     work = replace(work, attempt=max(1, int(record["attempt"])), feedback=record["feedback"], fresh=record["fresh"])
-    shift.keep(node.id, assignment=assignments.plain(work), open=True)
-    shift.falls[node.id] = [*falls, now]
-    shift.runners[node.id] = tools.launch_runner(shift.place, node.id, shift.environ)
-    watch = shift.place.tmux.attach(tmux.session_of(node.id))
-    shift.place.note("guardian", "runner_spawned", node=node.id, pid=shift.runners[node.id], attempt=work.attempt)
-    shift.say(f"{node.id}: runner {shift.runners[node.id]}, attempt {work.attempt}; watch it: {watch}")
+    guardian.keep(node.id, assignment=orchestrator.assignment_to_dict(work), open=True)
+    guardian.crashes[node.id] = [*crashes, now]
+    guardian.runners[node.id] = tools.launch_runner(guardian.context, node.id, guardian.environ)
+    watch = guardian.context.tmux.attach(tmux.session_name(node.id))
+    guardian.context.note(
+        "guardian", "runner_spawned", node=node.id, pid=guardian.runners[node.id], attempt=work.attempt
+    )
+    guardian.say(f"{node.id}: runner {guardian.runners[node.id]}, attempt {work.attempt}; watch it with: {watch}")

@@ -1,66 +1,66 @@
-"""A guardian's shift: what it works with, what it has under way, what it has asked a person. Everything that must outlive it
-is a file: statuses in the DOT file, results and answers beside it, signals in their folder."""
+"""The state of a running guardian: its jobs, its runners, its open questions. Everything that must survive it is in files:
+statuses in the DOT file, results and answers next to it, signals in their folder."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from doflow.flow.dot import transitions as moves
+from doflow.flow.dot import transitions
 from doflow.flow.dot.model import Node, Pipeline
-from doflow.supervise import workspace as places
-from doflow.supervise.guardian import menu
-from doflow.supervise.signals.types import Signal
-from doflow.supervise.workspace import Place
-from doflow.util.errors import DoflowError
-from doflow.util.records import regex
+from doflow.supervise import pipeline_context
+from doflow.supervise.pipeline_context import PipelineContext
+from doflow.supervise.signal_store import Signal
+from doflow.util import timestamps
+from doflow.util.errors import DoflowError, UsageError
 
-_SAFE = regex(r"[^\w.-]+")
+_SAFE = re.compile(r"[^\w.-]+")
 Say = Callable[[str], None]
 
 
-class Shift:
-    """One guardian process at work on one pipeline."""
+class Guardian:
+    """One guardian process, working on one pipeline."""
 
-    def __init__(self, place: Place, environ: Mapping[str, str], say: Say) -> None:
-        self.place = place
+    def __init__(self, context: PipelineContext, environ: Mapping[str, str], say: Say) -> None:
+        self.context = context
         self.environ = environ
         self.say = say
-        self.results = os.path.join(place.folder, "results")
+        self.results = os.path.join(context.folder, "results")
         self.jobs: dict[str, Future[None]] = {}
-        self.runners: dict[str, int] = {}  # node → the pid of the runner that we started
-        self.falls: dict[str, list[float]] = {}  # node → when runners of it were started by us
-        self.asked: dict[str, str] = {}  # what only a person can tell now: token → node
+        self.runners: dict[str, int] = {}  # node → pid of the runner that we started
+        self.crashes: dict[str, list[float]] = {}  # node → when we started runners for it
+        self.asked: dict[str, str] = {}  # open questions for a person: token → node
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="guardian")
 
     def pipeline(self) -> Pipeline:
-        return moves.settled(self.place.dot)
+        return transitions.read_settled(self.context.dot)
 
     def move(self, node: str, status: str, note: str = "") -> None:
-        """A transition of a node, on the disk with its checkpoint when this returns."""
-        moves.transition(self.place.dot, node, status, by="guardian", note=note[:300])
-        self.place.note("guardian", "transition", node=node, to=status, note=note[:300])
+        """Move a node to a status; on disk with its checkpoint when this returns."""
+        transitions.transition(self.context.dot, node, status, by="guardian", note=note[:300])
+        self.context.note("guardian", "transition", node=node, to=status, note=note[:300])
         self.say(f"{node}: {status}{f' ({_first(note)})' if note else ''}")
 
     def record(self, node: str) -> dict[str, Any]:
-        """What is known of a node beyond its status: attempt, the attempt its retries count from, feedback."""
+        """The record of a node besides its status: attempt, the attempt that retries are counted from, feedback."""
         return {
             "attempt": 0,
             "base": 0,
             "feedback": "",
             "fresh": True,
-            **places.load(self.place.node(node, "node.json")),
+            **pipeline_context.load(self.context.node(node, "node.json")),
         }
 
     def keep(self, node: str, **more: object) -> None:
-        places.save(self.place.node(node, "node.json"), {**self.record(node), **more})
+        pipeline_context.save(self.context.node(node, "node.json"), {**self.record(node), **more})
 
     def result(self, token: str, work: Callable[[], Mapping[str, Any]]) -> dict[str, Any] | None:
-        """What came of a piece of work; None = it is under way. It is done aside, once, and its result is kept."""
+        """The result of a job; None = still running. It runs once, in a thread, and its result is saved."""
         path = self._result(token)
-        found = places.load(path)
+        found = pipeline_context.load(path)
         if found:
             return found
         job = self.jobs.get(token)
@@ -72,59 +72,59 @@ class Shift:
         return None
 
     def settle(self, token: str, result: Mapping[str, Any]) -> dict[str, Any]:
-        places.save(self._result(token), result)
+        pipeline_context.save(self._result(token), result)
         return dict(result)
 
     def settled(self, token: str) -> dict[str, Any]:
-        """A result that is kept; {} = there is none."""
-        return places.load(self._result(token))
+        """A saved result; {} = none."""
+        return pipeline_context.load(self._result(token))
 
     def _do(self, path: str, work: Callable[[], Mapping[str, Any]]) -> None:
         try:
             found = dict(work())
         except DoflowError as error:
             found = {"passed": None, "text": str(error), "by": "doflow"}
-        places.save(path, {**found, "at": places.now()})
+        pipeline_context.save(path, {**found, "at": timestamps.format_microseconds()})
 
     def ask(self, token: str, node: str, issue: str, options: tuple[str, ...]) -> str | None:
-        """What a person says to this; None = nothing yet. The question goes up once, and every shift says it."""
-        said = self.place.store.answered(token)
-        if said is not None and menu.own(options) and not menu.chosen(said, options)[0]:
-            self.place.store.unanswer(token)
-            self.say(f"{said!r} is none of the options, and {node} is asked about again")
+        """A person's answer; None = not yet. The question is escalated once; every guardian prints it."""
+        said = self.context.store.find_answer(token)
+        if said is not None and is_guardian_menu(options) and not match_option(said, options)[0]:
+            self.context.store.discard_answer(token)
+            self.say(f"{said!r} isn't one of the options; asking about {node} again")
             said = None
         if said is not None:
             self.asked.pop(token, None)
             return said
         known = token in self.asked
         self.asked[token] = node
-        payload = {"pipeline_id": self.place.pipeline, "issue": issue, "options": list(options)}
-        sent = self.place.store.once(Signal("ESCALATION", payload, reply=token))
+        payload = {"pipeline_id": self.context.pipeline, "issue": issue, "options": list(options)}
+        sent = self.context.store.write_once(Signal("ESCALATION", payload, reply=token))
         if sent is not None:
-            self.place.note("guardian", "escalated", node=node, token=token, issue=issue)
+            self.context.note("guardian", "escalated", node=node, token=token, issue=issue)
         if not known:
-            hint = f"doflow signal answer {token} '…' --pipeline {self.place.pipeline}"
-            self.say(f"a person is needed: {issue}{menu.lines(options)}\n  next: {hint}")
+            hint = f"doflow signal answer {token} '…' --pipeline {self.context.pipeline}"
+            self.say(f"needs an answer: {issue}{option_lines(options)}\n  next: {hint}")
         return None
 
     def withdraw(self, token: str) -> None:
-        """A question that nobody waits for any more is not open any more."""
+        """Close a question that no longer needs an answer."""
         self.asked.pop(token, None)
-        if self.place.store.replied(token, "ESCALATION") and self.place.store.answered(token) is None:
-            self.place.store.answer(token, "nobody waits for an answer any more", "doflow")
-            self.place.note("guardian", "withdrawn", token=token)
-            self.say(f"the question {token} needs no answer any more: the session that asked has ended")
+        if self.context.store.find_reply(token, "ESCALATION") and self.context.store.find_answer(token) is None:
+            self.context.store.answer(token, "no longer needed", "doflow")
+            self.context.note("guardian", "withdrawn", token=token)
+            self.say(f"question {token} needs no answer any more: its session has ended")
 
     def reply(self, signal: Signal, kind: str, **payload: object) -> None:
-        """Answer a runner's signal, once."""
+        """Reply to a runner's signal, once."""
         answer = Signal(kind, {"node_id": signal.node, **payload}, reply=signal.token, attempt=signal.attempt)
-        sent = self.place.store.once(answer)
+        sent = self.context.store.write_once(answer)
         if sent is not None:
-            self.place.note("guardian", "signalled", node=signal.node, signal=kind, to=signal.kind, id=sent.unique)
+            self.context.note("guardian", "signalled", node=signal.node, signal=kind, to=signal.kind, id=sent.unique)
 
     def tell(self, kind: str, token: str, **payload: object) -> None:
         """A signal for the terminal, once."""
-        self.place.store.once(Signal(kind, {"pipeline_id": self.place.pipeline, **payload}, reply=token))
+        self.context.store.write_once(Signal(kind, {"pipeline_id": self.context.pipeline, **payload}, reply=token))
 
     def busy(self) -> bool:
         return any(not job.done() for job in self.jobs.values())
@@ -136,12 +136,53 @@ class Shift:
         return os.path.join(self.results, f"{_SAFE.sub('_', token)}.json")
 
 
-def retries_left(shift: Shift, node: Node, attempt: int) -> bool:
-    """May this node be tried again after this attempt?"""
+def retries_left(guardian: Guardian, node: Node, attempt: int) -> bool:
+    """May this node be retried after this attempt?"""
     said = node.get("max_retries")
-    most = int(said) if said.isdecimal() else shift.place.settings.supervision.retries
-    return attempt - int(shift.record(node.id)["base"]) <= most
+    most = int(said) if said.isdecimal() else guardian.context.settings.supervision.retries
+    return attempt - int(guardian.record(node.id)["base"]) <= most
 
 
 def _first(text: str) -> str:
     return text.strip().splitlines()[0][:120] if text.strip() else ""
+
+
+VERDICT, FATE = ("approve", "reject"), ("retry", "stop")
+_WORDS = {
+    "approve": ("approve", "approved", "yes", "y", "ok", "go"),
+    "reject": ("reject", "rejected", "no", "n"),
+    "retry": ("retry", "again"),
+    "stop": ("stop",),
+}
+
+
+def match_option(said: str, options: Sequence[str]) -> tuple[str, str]:
+    """The option that an answer selects, and its note; '' = none."""
+    word, _, note = said.partition(":")
+    word = word.strip().casefold()
+    found = [name for number, name in enumerate(options, 1) if word in (str(number), *_WORDS.get(name, (name,)))]
+    return (found[0], note.strip()) if found else ("", "")
+
+
+def is_guardian_menu(options: Sequence[str]) -> bool:
+    """Is it one of the guardian's own menus? Other options are interpreted by the orchestrator."""
+    return tuple(options) in (VERDICT, FATE)
+
+
+def refuse_answer(said: str, options: Sequence[str], token: str, pipeline: str) -> None:
+    """Refuse an answer that isn't an option of a guardian's menu."""
+    if is_guardian_menu(options) and not match_option(said, options)[0]:
+        which = f" --pipeline {pipeline}" if pipeline else ""
+        raise UsageError(
+            f"{said!r} isn't one of the options: {list_options(options)}",
+            f"doflow signal answer {token} {options[0]}{which}   or   {options[1]}, or with a note: '{options[1]}: …'",
+        )
+
+
+def list_options(options: Sequence[str]) -> str:
+    return ", ".join(f"{number}. {name}" for number, name in enumerate(options, 1))
+
+
+def option_lines(options: Sequence[str]) -> str:
+    """The options of a question, one per line."""
+    return "".join(f"\n    {number}. {said}" for number, said in enumerate(options, 1))

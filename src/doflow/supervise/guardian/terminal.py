@@ -1,183 +1,193 @@
-"""The terminal guardian, layer 0: starts a headless guardian per pipeline, starts it again when it dies, shows what is asked
-and takes the answers. Killed itself, it leaves the guardians at work; the same command finds them again."""
+"""The terminal guardian, layer 0: starts a headless guardian per pipeline, restarts it when it dies, shows questions and
+reads the answers. If it is killed, the guardians keep running; the same command finds them again."""
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from doflow.supervise import daemon as detach, ownership as driver, workspace as places
-from doflow.supervise.guardian import menu, runner_pool as crew, stop as stopping, validation
-from doflow.supervise.guardian.diary import Follower
+from doflow.flow.dot import parser
+from doflow.supervise import ownership, pipeline_context
+from doflow.supervise.guardian import runner_pool, state, stop, validation
 from doflow.supervise.guardian.loop import PAUSED
 from doflow.supervise.guardian.state import Say
-from doflow.supervise.signals.types import Signal
-from doflow.supervise.signals.watch import Watch
-from doflow.supervise.workspace import Place
+from doflow.supervise.pipeline_context import PipelineContext
+from doflow.supervise.signal_store import Signal
+from doflow.supervise.signal_watch import FolderWatch
+from doflow.util import locks
 from doflow.util.errors import UsageError
 from doflow.util.process import notify
 
 RESTARTS, WITHIN = 5, 600.0
 
 
-class Ward:
-    """One pipeline that is watched over."""
+class WatchedPipeline:
+    """One pipeline with its guardian process."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.lock = os.path.join(place.folder, "guardian.lock")
+    def __init__(self, context: PipelineContext) -> None:
+        self.context = context
+        self.lock = os.path.join(context.folder, "guardian.lock")
         self.pid = 0
         self.code: int | None = None
         self.complete = False
         self.starts: list[float] = []
-        self.diary = Follower(os.path.join(place.folder, "events.jsonl"))
+        self.events = EventFollower(os.path.join(context.folder, "events.jsonl"))
 
     def alive(self) -> bool:
         if self.pid:
-            self.code = detach.ended(self.pid)
+            self.code = ownership.exit_code(self.pid)
             if self.code is not None:
                 self.pid = 0
-        return bool(places.holder(self.lock)) or bool(self.pid and detach.alive(self.pid))
+        return bool(locks.holder_pid(self.lock)) or bool(self.pid and ownership.is_alive(self.pid))
 
 
 class Terminal:
-    """Layer 0 at work. `ask` = a person sits there who can be asked."""
+    """The terminal guardian; with `stdin` a person can answer questions."""
 
-    def __init__(self, wards: Sequence[Ward], environ: Mapping[str, str], say: Say, stdin: TextIO | None) -> None:
-        self.wards = wards
+    def __init__(
+        self, pipelines: Sequence[WatchedPipeline], environ: Mapping[str, str], say: Say, stdin: TextIO | None
+    ) -> None:
+        self.pipelines = pipelines
         self.environ = environ
         self.say = say
         self.stdin = stdin
-        self.asking: list[tuple[Ward, Signal]] = []
+        self.asking: list[tuple[WatchedPipeline, Signal]] = []
         self.wait, self.check, self.glance = True, 1.0, 2.0
 
     def run(self) -> int:
-        """Until every pipeline has come to its end; the worst of their codes."""
+        """Until every pipeline has ended; the worst of their exit codes."""
         codes: dict[str, int] = {}
-        with Watch([ward.place.store.folder for ward in self.wards]) as watch:
+        with FolderWatch([watched.context.store.folder for watched in self.pipelines]) as watch:
             while True:
-                for ward in self.wards:
-                    self._news(ward)
-                    if ward.place.pipeline not in codes:
-                        code = self._health(ward)
+                for watched in self.pipelines:
+                    self._show_news(watched)
+                    if watched.context.pipeline not in codes:
+                        code = self._keep_alive(watched)
                         if code is not None:
-                            codes[ward.place.pipeline] = code
-                if len(codes) == len(self.wards):
+                            codes[watched.context.pipeline] = code
+                if len(codes) == len(self.pipelines):
                     return max(codes.values(), key=lambda code: {0: 0, 2: 1}.get(code, 2))
                 self.listen(0.0)
                 watch.sleep(self.check)
 
-    def _health(self, ward: Ward) -> int | None:
-        """Start a guardian where none is; None = it works. One that only falls is not started for ever."""
-        if ward.alive():
+    def _keep_alive(self, watched: WatchedPipeline) -> int | None:
+        """Start a guardian if none is running; None = it runs. After several crashes it is not restarted."""
+        if watched.alive():
             return None
-        self._news(ward)
-        if ward.code == PAUSED and not self.wait:
-            again = " ".join(os.path.relpath(one.place.dot) for one in self.wards)
-            self.say(f"{ward.place.pipeline}: paused: answer, then: doflow guardian launch {again} --no-wait")
+        self._show_news(watched)
+        if watched.code == PAUSED and not self.wait:
+            again = " ".join(os.path.relpath(one.context.dot) for one in self.pipelines)
+            self.say(f"{watched.context.pipeline}: paused: answer, then: doflow guardian launch {again} --no-wait")
             return PAUSED
-        if ward.code == 0 or (ward.code == 1 and ward.complete):
-            return ward.code
-        if stopping.stopped(ward.place):
-            self.say(f"{ward.place.pipeline}: stopped; go on: doflow guardian launch {os.path.relpath(ward.place.dot)}")
+        if watched.code == 0 or (watched.code == 1 and watched.complete):
+            return watched.code
+        if stop.was_stopped(watched.context):
+            self.say(
+                f"{watched.context.pipeline}: stopped; resume with: doflow guardian launch {os.path.relpath(watched.context.dot)}"
+            )
             return PAUSED
         now = time.monotonic()
-        ward.starts = [when for when in ward.starts if now - when < WITHIN]
-        if len(ward.starts) >= RESTARTS:
-            log = os.path.join(ward.place.folder, "guardian.log")
-            self.say(f"{ward.place.pipeline}: its guardian fell {RESTARTS} times; it stays down. Its log: {log}")
+        watched.starts = [when for when in watched.starts if now - when < WITHIN]
+        if len(watched.starts) >= RESTARTS:
+            log = os.path.join(watched.context.folder, "guardian.log")
+            self.say(f"{watched.context.pipeline}: its guardian crashed {RESTARTS} times; giving up. Its log: {log}")
             return 1
-        if ward.code is not None:
+        if watched.code is not None:
             self.say(
-                f"{ward.place.pipeline}: its guardian ended ({ward.code}); it is started again, with all that was done"
+                f"{watched.context.pipeline}: its guardian ended (exit code {watched.code}); restarting it, finished work is kept"
             )
-        ward.starts.append(now)
-        ward.pid, ward.code = launch_guardian(ward.place, self.environ, self.wait, self.glance), None
-        ward.place.note("terminal", "guardian_launched", pid=ward.pid)
-        self.say(f"{ward.place.pipeline}: guardian {ward.pid}")
+        watched.starts.append(now)
+        watched.pid, watched.code = launch_guardian(watched.context, self.environ, self.wait, self.glance), None
+        watched.context.note("terminal", "guardian_launched", pid=watched.pid)
+        self.say(f"{watched.context.pipeline}: guardian {watched.pid}")
         return None
 
-    def _news(self, ward: Ward) -> None:
-        for words in ward.diary.news():
-            self.say(f"{ward.place.pipeline}: {words}")
-        for signal in ward.place.store.waiting(target="terminal"):
-            with ward.place.store.claimed(signal) as mine:
+    def _show_news(self, watched: WatchedPipeline) -> None:
+        for words in watched.events.news():
+            self.say(f"{watched.context.pipeline}: {words}")
+        for signal in watched.context.store.waiting(target="terminal"):
+            with watched.context.store.claimed(signal) as mine:
                 if mine:
-                    self._heed(ward, signal)
-                    ward.place.store.consume(signal)
+                    self._handle_signal(watched, signal)
+                    watched.context.store.consume(signal)
 
-    def _heed(self, ward: Ward, signal: Signal) -> None:
-        name, payload = ward.place.pipeline, signal.payload
-        ward.place.note("terminal", "heard", signal=signal.kind, id=signal.unique)
+    def _handle_signal(self, watched: WatchedPipeline, signal: Signal) -> None:
+        name, payload = watched.context.pipeline, signal.payload
+        watched.context.note("terminal", "heard", signal=signal.kind, id=signal.unique)
         if signal.kind == "PIPELINE_COMPLETE":
-            ward.complete = True
+            watched.complete = True
             self.say(f"{name}: PIPELINE_COMPLETE: {payload['summary']}")
-            self._notify(ward, "done", str(payload["summary"]), "")
+            self._notify(watched, "done", str(payload["summary"]), "")
         elif signal.kind == "GUARDIAN_ERROR":
             self.say(f"{name}: GUARDIAN_ERROR: {payload['error']}")
             self._notify(
-                ward, "failed", str(payload["error"]), f"its log: {os.path.join(ward.place.folder, 'guardian.log')}"
+                watched,
+                "failed",
+                str(payload["error"]),
+                f"its log: {os.path.join(watched.context.folder, 'guardian.log')}",
             )
         else:
-            self._notify(ward, "paused", str(payload["issue"]), self._ask(ward, signal))
+            self._notify(watched, "paused", str(payload["issue"]), self._ask(watched, signal))
 
-    def _ask(self, ward: Ward, signal: Signal) -> str:
-        """Show a question, take up its answer if somebody sits here; how it is answered from elsewhere."""
-        name, payload, token = ward.place.pipeline, signal.payload, signal.reply or signal.token
+    def _ask(self, watched: WatchedPipeline, signal: Signal) -> str:
+        """Show a question and queue it for an answer here; returns the command that answers it elsewhere."""
+        name, payload, token = watched.context.pipeline, signal.payload, signal.reply or signal.token
         hint = f"doflow signal answer {token} '…' --pipeline {name}"
-        self.say(f"{name}: ESCALATION: {payload['issue']}{menu.lines(payload['options'])}\n  next: {hint}")
+        self.say(f"{name}: ESCALATION: {payload['issue']}{state.option_lines(payload['options'])}\n  next: {hint}")
         if self.stdin is not None:
-            self.asking.append((ward, signal))
+            self.asking.append((watched, signal))
             self._prompt()
         return hint
 
     def recall(self) -> None:
-        """What an earlier launch has shown, and nobody has answered, is shown again."""
-        for ward in self.wards:
-            new = {signal.unique for signal in ward.place.store.waiting(target="terminal")}
-            for signal in open_questions(ward.place):
+        """Show open questions of an earlier launch again."""
+        for watched in self.pipelines:
+            new = {signal.unique for signal in watched.context.store.waiting(target="terminal")}
+            for signal in open_questions(watched.context):
                 if signal.unique not in new:
-                    self._ask(ward, signal)
+                    self._ask(watched, signal)
 
     def _prompt(self) -> None:
-        ward, signal = self.asking[0]
+        watched, signal = self.asking[0]
         self.say(
-            f"{ward.place.pipeline}: your answer to: {signal.payload['issue']}{menu.lines(signal.payload['options'])}"
+            f"{watched.context.pipeline}: your answer to: {signal.payload['issue']}{state.option_lines(signal.payload['options'])}"
         )
 
     def listen(self, seconds: float) -> None:
-        """A line that the person typed is the answer to the oldest open question."""
+        """A typed line answers the oldest open question."""
         while self.asking and _settled(*self.asking[0]):
             self.asking.pop(0)
         if self.stdin is None or not self.asking or not select.select([self.stdin], [], [], seconds)[0]:
             return
         line = self.stdin.readline()
         if not line:
-            self.stdin = None  # nobody types any more: `doflow signal answer` still does it
+            self.stdin = None  # closed: `doflow signal answer` still works
             return
         text = line.strip()
         if text:
-            ward, signal = self.asking.pop(0)
+            watched, signal = self.asking.pop(0)
             options = signal.payload["options"]
             chosen = options[int(text) - 1] if text.isdecimal() and 1 <= int(text) <= len(options) else text
             try:
-                answer(ward.place, signal, chosen, "terminal")
+                answer(watched.context, signal, chosen, "terminal")
             except UsageError as error:
-                self.say(f"{ward.place.pipeline}: {error}")
-                self.asking.insert(0, (ward, signal))
+                self.say(f"{watched.context.pipeline}: {error}")
+                self.asking.insert(0, (watched, signal))
                 return
-            self.say(f"{ward.place.pipeline}: answered: {chosen}")
+            self.say(f"{watched.context.pipeline}: answered: {chosen}")
 
-    def _notify(self, ward: Ward, event: str, message: str, hint: str) -> None:
-        command = ward.place.settings.notify
+    def _notify(self, watched: WatchedPipeline, event: str, message: str, hint: str) -> None:
+        command = watched.context.settings.notify
         if command:
-            root = Path(ward.place.root)
-            trouble = notify.tell(
-                command, event, ward.place.pipeline, "guardian", message, hint, self.environ, root=root
+            root = Path(watched.context.root)
+            trouble = notify.run_notify_command(
+                command, event, watched.context.pipeline, "guardian", message, hint, self.environ, root=root
             )
             if trouble:
                 self.say(trouble)
@@ -185,58 +195,87 @@ class Terminal:
 
 def launch(
     names: Sequence[str],
-    placed: Sequence[Place],
+    contexts: Sequence[PipelineContext],
     environ: Mapping[str, str],
     say: Say,
     stdin: TextIO | None,
     wait: bool,
     check: float = 2.0,
 ) -> int:
-    """Watch over these pipelines. What cannot be run at all is said before anything is started."""
-    from doflow.flow.dot import parser as reading
-
-    for name, place in zip(names, placed, strict=True):
-        if not place.dot:
-            raise UsageError(f"there is no pipeline {name!r}", "name its file, for example pipelines/auth.dot")
-        validation.refuse(reading.read(place.dot), place)
-        crew.refuse(place, environ)
-        with driver.together(place.root, place.dot):
-            pass  # a run of doit is refused here, not by guardians that fall
-        places.begin(place)
-        stopping.forget(place)
-    known = [place.pipeline for place in placed]
+    """Run these pipelines under guardians. Errors are reported before anything is started."""
+    for name, context in zip(names, contexts, strict=True):
+        if not context.dot:
+            raise UsageError(f"unknown pipeline {name!r}", "give its file, for example pipelines/auth.dot")
+        validation.refuse_invalid(parser.read_pipeline(context.dot), context)
+        runner_pool.refuse_unsuitable(context, environ)
+        with ownership.lock_for_guardian(context.root, context.dot):
+            pass  # refuse here if doit is running it, instead of in crashing guardians
+        pipeline_context.register(context)
+        stop.clear_stop(context)
+    known = [context.pipeline for context in contexts]
     twice = next((name for name in known if known.count(name) > 1), "")
     if twice:
-        raise UsageError(f"two pipelines are called {twice}", "give one of the files another name")
-    terminal = Terminal([Ward(place) for place in placed], environ, say, stdin)
+        raise UsageError(f"two pipelines are named {twice}", "rename one of the files")
+    terminal = Terminal([WatchedPipeline(context) for context in contexts], environ, say, stdin)
     terminal.wait, terminal.check, terminal.glance = wait, min(1.0, check), check
     terminal.recall()
     return terminal.run()
 
 
-def launch_guardian(place: Place, environ: Mapping[str, str], wait: bool = True, check: float = 2.0) -> int:
-    """A headless guardian as a process of its own, without CLAUDECODE in its environment; its pid."""
-    words = ("guardian", "run", place.dot, "--check", str(check), *(() if wait else ("--no-wait",)))
-    log = os.path.join(place.folder, "guardian.log")
-    return detach.start(words, place.root, log, {**environ, "DOFLOW_SIGNALS": place.base})
+def launch_guardian(context: PipelineContext, environ: Mapping[str, str], wait: bool = True, check: float = 2.0) -> int:
+    """Start a headless guardian process, without CLAUDECODE in its environment; returns its pid."""
+    words = ("guardian", "run", context.dot, "--check", str(check), *(() if wait else ("--no-wait",)))
+    log = os.path.join(context.folder, "guardian.log")
+    return ownership.start_detached(words, context.root, log, {**environ, "DOFLOW_SIGNALS": context.base})
 
 
-def answer(place: Place, escalation: Signal, text: str, by: str) -> str:
-    """Keep a person's answer; the guardian is woken by it. One that is no answer is refused."""
-    menu.refuse(text, escalation.payload["options"], escalation.reply or escalation.token, place.pipeline)
-    path = place.store.answer(escalation.reply or escalation.token, text, by)
-    place.note("terminal", "answered", to=escalation.reply or escalation.token, text=text[:500], by=by)
+def answer(context: PipelineContext, escalation: Signal, text: str, by: str) -> str:
+    """Save a person's answer, which wakes the guardian; refuses an answer that isn't an option."""
+    state.refuse_answer(text, escalation.payload["options"], escalation.reply or escalation.token, context.pipeline)
+    path = context.store.answer(escalation.reply or escalation.token, text, by)
+    context.note("terminal", "answered", to=escalation.reply or escalation.token, text=text[:500], by=by)
     return path
 
 
-def open_questions(place: Place) -> list[Signal]:
+def open_questions(context: PipelineContext) -> list[Signal]:
     """Escalations without an answer, oldest first."""
-    return [one for one in place.store.history() if one.kind == "ESCALATION" and not _answered(place, one)]
+    return [one for one in context.store.history() if one.kind == "ESCALATION" and not _answered(context, one)]
 
 
-def _answered(place: Place, signal: Signal) -> bool:
-    return place.store.answered(signal.reply or signal.token) is not None
+def _answered(context: PipelineContext, signal: Signal) -> bool:
+    return context.store.find_answer(signal.reply or signal.token) is not None
 
 
-def _settled(ward: Ward, signal: Signal) -> bool:
-    return _answered(ward.place, signal)
+def _settled(watched: WatchedPipeline, signal: Signal) -> bool:
+    return _answered(watched.context, signal)
+
+
+class EventFollower:
+    """Follows the events of a pipeline, from its creation on."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._at = os.path.getsize(path) if os.path.exists(path) else 0
+
+    def news(self) -> Iterator[str]:
+        """Each new event that a person needs to see, as text."""
+        with suppress(OSError), open(self._path, "rb") as stream:
+            stream.seek(self._at)
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    break  # not written completely yet
+                self._at += len(line)
+                with suppress(ValueError):
+                    words = event_text(json.loads(line))
+                    if words:
+                        yield words
+
+
+def event_text(entry: Mapping[str, Any]) -> str:
+    """An event as text; '' = not shown."""
+    if entry.get("event") == "orchestrator_spawned":
+        return f"{entry['node']}: attempt {entry['attempt']} runs in tmux; watch it with: {entry['attach']}"
+    if entry.get("event") == "transition":
+        note = str(entry.get("note", "")).strip().partition("\n")[0][:120]
+        return f"{entry['node']}: {entry['to']}{f' ({note})' if note else ''}"
+    return ""

@@ -1,22 +1,22 @@
-"""Is a node's work right? A command, a reviewer who is not the worker, or a person says so; nobody's silence does."""
+"""Validation of a node's work: by a command, by a reviewer other than the worker, or by a person; never by default."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
 from doflow.flow import findings
-from doflow.flow.dot import validate as checks
+from doflow.flow.dot import validate
 from doflow.flow.dot.model import CODERGEN, CONDITION, FAILED, GATE, TERMINAL, TOOL, Node, Pipeline
-from doflow.supervise import judge as judging
-from doflow.supervise.guardian import menu
-from doflow.supervise.guardian.state import Shift
-from doflow.supervise.runner import assignment
-from doflow.supervise.workspace import Place
+from doflow.supervise import judge
+from doflow.supervise.guardian import state
+from doflow.supervise.guardian.state import Guardian
+from doflow.supervise.pipeline_context import PipelineContext
+from doflow.supervise.runner import orchestrator
 from doflow.util.errors import FlowError, Problem, UsageError
-from doflow.util.process import environment, runner as process
-from doflow.util.process.command import Command, Timeout
-from doflow.util.records import dataclass
+from doflow.util.process import environment, runner
+from doflow.util.process.runner import Command, Timeout
 
 LIMIT = Timeout(0.0, 1800.0)
 TAIL = 3000
@@ -38,8 +38,8 @@ class Means:
     auto: bool = False
 
 
-def means(node: Node, place: Place) -> Means:
-    """What the node says; else, for work and technical gates, what the settings say; else a person."""
+def validation_means(node: Node, context: PipelineContext) -> Means:
+    """From the node; else, for work and technical gates, from the settings; else a person."""
     own = next((node.get(name) for name in _OWN.get(node.handler, ()) if node.get(name)), "")
     if own:
         return Means(("/bin/sh", "-c", own))
@@ -48,76 +48,78 @@ def means(node: Node, place: Place) -> Means:
         return Means(reviewer=reviewer)
     kind = node.get("gate") or node.get("mode")
     if node.handler == GATE and kind not in _TECHNICAL:
-        return Means(auto=place.settings.auto_approve)
-    said = place.settings.supervision
+        return Means(auto=context.settings.auto_approve)
+    said = context.settings.supervision
     return Means(said.validate, "" if said.validate else said.reviewer)
 
 
-def refuse(pipeline: Pipeline, place: Place) -> None:
-    """Errors of the file, and a worker that reviews itself, are refused before anything begins."""
-    wrong = checks.errors(checks.check(pipeline))
+def refuse_invalid(pipeline: Pipeline, context: PipelineContext) -> None:
+    """Refuse errors in the file, and workers that review themselves, before anything starts."""
+    wrong = validate.errors(validate.check_pipeline(pipeline))
     if wrong:
         raise FlowError(tuple(Problem(pipeline.path, one.line, 1, one.message, one.hint) for one in wrong))
     for node in pipeline.nodes:
-        found = means(node, place)
-        worker = assignment.agent_of(node, place.settings)
+        found = validation_means(node, context)
+        worker = orchestrator.agent_for(node, context.settings)
         if node.handler == CODERGEN and found.reviewer and found.reviewer == worker:
             raise UsageError(
-                f"{pipeline.path}:{node.line}: {node.id} would be reviewed by {worker}, which does it",
+                f"{pipeline.path}:{node.line}: {node.id} would be reviewed by {worker}, its own worker",
                 "name another profile as `reviewer`",
             )
 
 
-def verdict(shift: Shift, node: Node, attempt: int, evidence: str = "") -> dict[str, Any] | None:
-    """`passed` and `text` for this attempt; None = it is not known yet. The first verdict counts, also after a crash."""
+def verdict(guardian: Guardian, node: Node, attempt: int, evidence: str = "") -> dict[str, Any] | None:
+    """`passed` and `text` for this attempt; None = not known yet. The first verdict counts, also after a crash."""
     token = f"verdict.{node.id}.{attempt}"
-    found = shift.settled(token)
+    found = guardian.settled(token)
     if found and found.get("passed") is not None:
         return found
-    how = means(node, shift.place)
+    how = validation_means(node, guardian.context)
     if how.auto:
-        return shift.settle(token, {"passed": True, "text": "auto_approve", "by": "settings"})
+        return guardian.settle(token, {"passed": True, "text": "auto_approve", "by": "settings"})
     if node.handler == CONDITION and not any(node.get(name) for name in (*_OWN[CONDITION], "reviewer")):
-        return _before(shift, node, token)
+        return _before(guardian, node, token)
     if found or not (how.argv or how.reviewer):
-        return _person(shift, node, token, str(found.get("text", "")))
-    found_now = shift.result(token, lambda: _judged(shift.place, node, how, attempt, evidence))
+        return _person(guardian, node, token, str(found.get("text", "")))
+    found_now = guardian.result(token, lambda: _judged(guardian.context, node, how, attempt, evidence))
     return found_now if found_now and found_now.get("passed") is not None else None
 
 
-def _before(shift: Shift, diamond: Node, token: str) -> dict[str, Any] | None:
-    """A diamond without a check of its own goes by what came before it."""
-    pipeline = shift.pipeline()
+def _before(guardian: Guardian, diamond: Node, token: str) -> dict[str, Any] | None:
+    """A diamond without a check of its own follows the nodes before it."""
+    pipeline = guardian.pipeline()
     nodes = [
         node for edge in pipeline.into(diamond.id) if (node := pipeline.node(edge.start)) and node.status in TERMINAL
     ]
     if not nodes:
-        return _person(shift, diamond, token, "")
+        return _person(guardian, diamond, token, "")
     failed = [node.id for node in nodes if node.status == FAILED]
-    text = "\n\n".join(str(shift.record(name)["feedback"]) for name in failed)
-    return shift.settle(
+    text = "\n\n".join(str(guardian.record(name)["feedback"]) for name in failed)
+    return guardian.settle(
         token, {"passed": not failed, "text": text, "by": ", ".join(failed or [one.id for one in nodes])}
     )
 
 
-def _person(shift: Shift, node: Node, token: str, why: str) -> dict[str, Any] | None:
-    what = "is a gate" if node.handler == GATE else "is done, and nothing is named that could validate it"
+def _person(guardian: Guardian, node: Node, token: str, why: str) -> dict[str, Any] | None:
+    what = "is a gate" if node.handler == GATE else "is done, and no command or reviewer is configured to validate it"
     asked = node.get("question") or "Is it right?"
-    issue = f"{node.id} ({node.label}) {what}. {asked}" + (f" A reviewer could not tell: {why[:500]}" if why else "")
+    issue = f"{node.id} ({node.label}) {what}. {asked}" + (
+        f" The reviewer could not decide: {why[:500]}" if why else ""
+    )
     if node.get("acceptance"):
         issue += f" Acceptance: {node.get('acceptance')}"
-    said = shift.ask(token, node.id, issue, menu.VERDICT)
+    said = guardian.ask(token, node.id, issue, state.VERDICT)
     if said is None:
         return None
-    word, note = menu.chosen(said, menu.VERDICT)
-    return shift.settle(token, {"passed": word == "approve", "text": note or said, "by": "person"})
+    word, note = state.match_option(said, state.VERDICT)
+    return guardian.settle(token, {"passed": word == "approve", "text": note or said, "by": "person"})
 
 
-def _judged(place: Place, node: Node, how: Means, attempt: int, evidence: str) -> dict[str, Any]:
+def _judged(context: PipelineContext, node: Node, how: Means, attempt: int, evidence: str) -> dict[str, Any]:
     if how.argv:
-        return _command(place, node, how.argv, attempt, evidence)
-    answer = findings.read(how.reviewer, judging.said(
-        place, how.reviewer, node.id, f"{node.id}.{attempt}", _question(node, evidence), "reviewer",
+        return _command(context, node, how.argv, attempt, evidence)
+    answer = findings.parse_answer(how.reviewer, judge.ask_agent(
+        context, how.reviewer, node.id, f"{node.id}.{attempt}", _question(node, evidence), "reviewer",
     ))  # fmt: skip
     issues = "\n".join(f"- {issue.severity}: {issue.text} {issue.place}".rstrip() for issue in answer.issues)
     passed = None if answer.lack else answer.verdict == "GO"
@@ -125,31 +127,33 @@ def _judged(place: Place, node: Node, how: Means, attempt: int, evidence: str) -
     return {"passed": passed, "text": text or answer.verdict or "no verdict", "by": how.reviewer}
 
 
-def _command(place: Place, node: Node, argv: tuple[str, ...], attempt: int, evidence: str) -> dict[str, Any]:
-    log = place.node(node.id, f"validation-{attempt}.log")
+def _command(
+    context: PipelineContext, node: Node, argv: tuple[str, ...], attempt: int, evidence: str
+) -> dict[str, Any]:
+    log = context.node(node.id, f"validation-{attempt}.log")
     if os.path.exists(log):
         os.unlink(log)
     extra = {
-        "DOFLOW_NODE": node.id, "DOFLOW_PIPELINE": place.pipeline, "DOFLOW_ATTEMPT": str(attempt),
+        "DOFLOW_NODE": node.id, "DOFLOW_PIPELINE": context.pipeline, "DOFLOW_ATTEMPT": str(attempt),
         "DOFLOW_EVIDENCE": evidence,
     }  # fmt: skip
     cwd = os.path.normpath(
-        os.path.join(place.root, node.get("worktree") or node.get("target_dir") or node.get("working_dir"))
+        os.path.join(context.root, node.get("worktree") or node.get("target_dir") or node.get("working_dir"))
     )
     env = environment.for_shell(os.environ, extra)
-    result = process.run(Command(argv, b"", env, cwd), log, log, LIMIT)
-    why = process.explain(result, argv, LIMIT)
+    result = runner.run(Command(argv, b"", env, cwd), log, log, LIMIT)
+    why = runner.explain(result, argv, LIMIT)
     passed = result.code == 0 and not result.stopped
-    said = process.tail(log, TAIL).strip()
+    said = runner.tail(log, TAIL).strip()
     shown = argv[2] if argv[:2] == ("/bin/sh", "-c") else " ".join(argv)
     return {"passed": passed, "text": "" if passed else f"{shown}: {why}\n\n{said}".strip(), "by": shown, "log": log}
 
 
 def _question(node: Node, evidence: str) -> str:
-    told = "\n".join(f"- {name}: {node.get(name)}" for name in assignment.TOLD if node.get(name))
+    told = "\n".join(f"- {name}: {node.get(name)}" for name in orchestrator.PROMPT_FIELDS if node.get(name))
     return (
         f"Review the work on the node {node.id} ({node.label}).\n\n{told}\n\n"
-        f"What the one who did it showed is in the file {evidence or '(none)'}. Look at the files: does the work meet "
+        f"The worker's output is in the file {evidence or '(none)'}. Look at the files: does the work meet "
         "the acceptance criteria? You only judge: change nothing.\n\n"
         "Write each finding as a line `ISSUE: C | text | place` (C critical, H high, M medium, L low).\n"
         "End with one line: VERDICT: GO, VERDICT: CONDITIONAL or VERDICT: NO-GO.\n"

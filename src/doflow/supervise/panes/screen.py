@@ -1,35 +1,35 @@
-"""Reading a pane: what an agent asks, whether it has ended, erred, moved on. Pure: a text in, what it shows out."""
+"""Read the screen of an agent: questions, end marker, errors, progress. Pure: text in, ScreenReading out."""
 
 from __future__ import annotations
 
 import hashlib
-
-from doflow.util.records import dataclass, regex
+import re
+from dataclasses import dataclass
 
 DONE, ASK = "DOFLOW: done", "DOFLOW: ask "
-BOTTOM = 30  # lines from the end in which a dialog can stand
+BOTTOM = 30  # a dialog is within this many lines from the end
 REPEATED = 3
 
 _FRAME = " \t│┃║╭╮╰╯─━═┌┐└┘|▏▕"
-_OPTION = regex(r"^\W{0,6}?(?P<mark>[❯›▶●>])?\s*(?P<number>\d{1,2})[.)]\s+(?P<text>\S.*?)\s*$")
-_YES_NO = regex(r"(\[y/n\]|\(y/n\)|\(yes/no\)|\[yes/no\])\s*[:?]?\s*$", 2)
-_ERROR = regex(
+_OPTION = re.compile(r"^\W{0,6}?(?P<mark>[❯›▶●>])?\s*(?P<number>\d{1,2})[.)]\s+(?P<text>\S.*?)\s*$")
+_YES_NO = re.compile(r"(\[y/n\]|\(y/n\)|\(yes/no\)|\[yes/no\])\s*[:?]?\s*$", 2)
+_ERROR = re.compile(
     r"^\W*(Traceback \(most recent call last\)|API Error\b.*|(?:\w+\.)*\w*(?:Error|Exception): .+|fatal: .+|panic: .+"
     r"|error(?:\[\w+\])?: .+|npm ERR! .+)"
 )
-_EDIT = regex(r"^\W*[●⏺•]\s*(Write|Edit|Update|MultiEdit|NotebookEdit|Create)\((.+?)\)?\s*$")
-_BUSY = regex(r"(esc|ctrl[+-]c) to interrupt", 2)
-_RULE = regex(r"^\s*[─━═]{20,}\s*$")
-_CUT = "\f"  # stands for a rule across the screen: what is above it belongs to something else
-_CONTEXT = regex(r"context (?:left until auto-compact|low|left)\D{0,12}(\d{1,3})\s?%|(\d{1,3})%\s+context left", 2)
-_TOKENS = regex(r"([\d.,]+)\s?([kKmM]?)\s+tokens\b")
-_CHANGING = regex(r"[\d⠀-⣿✻✽✶✳✢·*◐◓◑◒|/\\-]+")
+_EDIT = re.compile(r"^\W*[●⏺•]\s*(Write|Edit|Update|MultiEdit|NotebookEdit|Create)\((.+?)\)?\s*$")
+_BUSY = re.compile(r"(esc|ctrl[+-]c) to interrupt", 2)
+_RULE = re.compile(r"^\s*[─━═]{20,}\s*$")
+_CUT = "\f"  # replaces a rule across the screen: what is above it doesn't belong to the dialog
+_CONTEXT = re.compile(r"context (?:left until auto-compact|low|left)\D{0,12}(\d{1,3})\s?%|(\d{1,3})%\s+context left", 2)
+_TOKENS = re.compile(r"([\d.,]+)\s?([kKmM]?)\s+tokens\b")
+_CHANGING = re.compile(r"[\d⠀-⣿✻✽✶✳✢·*◐◓◑◒|/\\-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What a screen shows. `question` '' = nothing is asked; `waits` = only if it stays so: a program may write on.
-    `done`: how often it says that it is."""
+class ScreenReading:
+    """What a screen shows. `question` '' = none; `waits` = it counts only if the screen stays unchanged.
+    `done`: how often the end marker appears."""
 
     question: str = ""
     options: tuple[str, ...] = ()
@@ -45,12 +45,12 @@ class Sight:
     progress: str = ""
 
 
-def look(text: str) -> Sight:
+def read_screen(text: str) -> ScreenReading:
     lines = [_CUT if _RULE.match(line) else line.strip(_FRAME) for line in text.splitlines()]
     question, options, waits, menu = _asked(lines)
     errors = [found[1] for line in lines if (found := _ERROR.match(line))]
     edits = [f"{found[1]}({found[2]})" for line in lines if (found := _EDIT.match(line))]
-    return Sight(
+    return ScreenReading(
         question, options, waits, menu, sum(map(_ended, lines)), bool(_BUSY.search(text)), errors[-1] if errors else "",
         bool(errors) and errors.count(errors[-1]) >= REPEATED, edits[-1] if edits else "",
         _context(text), _tokens(text), _progress(lines),
@@ -58,12 +58,12 @@ def look(text: str) -> Sight:
 
 
 def _ended(line: str) -> bool:
-    """The sign alone, or with something else far to the right of it: a program may have columns."""
+    """The marker alone, or with other text far to the right: programs may use columns."""
     return line == DONE or line.startswith(f"{DONE}   ")
 
 
 def _asked(lines: list[str]) -> tuple[str, tuple[str, ...], bool, bool]:
-    """A menu with a mark at one of its entries; else a line that only a person can go on from."""
+    """A menu with a marked entry, else a line that waits for input."""
     bottom = [line for line in lines if line][-BOTTOM:]
     menu = _menu(bottom)
     if menu:
@@ -82,7 +82,7 @@ def _asked(lines: list[str]) -> tuple[str, tuple[str, ...], bool, bool]:
 
 
 def _menu(lines: list[str]) -> tuple[str, tuple[str, ...]] | None:
-    """The last run of entries 1, 2, … with a mark, and the words above it."""
+    """The last sequence of entries 1, 2, … with a marked one, and the text above it."""
     starts = [place for place, line in enumerate(lines) if (found := _OPTION.match(line)) and found["number"] == "1"]
     if not starts:
         return None
@@ -94,9 +94,9 @@ def _menu(lines: list[str]) -> tuple[str, tuple[str, ...]] | None:
             options.append(found["text"])
             marked, gap = marked or bool(found["mark"]), 0
         elif gap < 2:
-            gap += 1  # an entry may have a line of explanation
+            gap += 1  # an entry may have a description line
         else:
-            return None  # the agent has written on: this menu is history
+            return None  # there is newer output below: the menu is gone
     if not marked or len(options) < 2:
         return None
     above = lines[: starts[-1]]
@@ -106,8 +106,8 @@ def _menu(lines: list[str]) -> tuple[str, tuple[str, ...]] | None:
     return " / ".join(words[-4:]) or "a menu", tuple(options)
 
 
-def choice(answer: str, options: tuple[str, ...]) -> int:
-    """Which option an answer means, from 1: by number, by its words, by how they begin; 0 = none of them."""
+def match_choice(answer: str, options: tuple[str, ...]) -> int:
+    """The option that an answer selects, from 1: by number, text or prefix; 0 = none."""
     said = answer.strip().casefold()
     if said.rstrip(".").isdecimal() and 1 <= int(said.rstrip(".")) <= len(options):
         return int(said.rstrip("."))
@@ -135,7 +135,7 @@ def _tokens(text: str) -> int | None:
 
 
 def _progress(lines: list[str]) -> str:
-    """What changes when work goes on: not the clock, not the wheel that turns, but the count of tokens."""
+    """A hash that changes with progress: ignores clocks and spinners, includes token counts."""
     kept = [_CHANGING.sub("", line) for line in lines if not _BUSY.search(line)]
     counted = [found[0] for line in lines for found in _TOKENS.finditer(line)]
     return hashlib.sha256("\n".join([*kept, *counted]).encode("utf-8", "replace")).hexdigest()[:16]

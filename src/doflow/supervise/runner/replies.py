@@ -1,4 +1,4 @@
-"""What a runner does with each thing the guardian says: type it, choose it, end the session."""
+"""How a runner handles the guardian's signals: type feedback, answer questions, end the session."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from doflow.supervise.panes import agent_pane as seat, screen
-from doflow.supervise.panes.agent_pane import Seat
+from doflow.supervise.panes import agent_pane, screen
+from doflow.supervise.panes.agent_pane import AgentPane
+from doflow.supervise.pipeline_context import PipelineContext
 from doflow.supervise.runner import orchestrator
-from doflow.supervise.runner.assignment import Assignment
-from doflow.supervise.signals.types import Signal
-from doflow.supervise.workspace import Place
+from doflow.supervise.runner.orchestrator import Assignment
+from doflow.supervise.signal_store import Signal
 
-REDRAW = 3.0  # seconds that a program is given to take a choice off its screen
+REDRAW = 3.0  # seconds for a program to remove a menu from its screen
 _FREE = ("type something", "other", "something else", "no, and tell")
 
 
 class Runner(Protocol):
     """What is needed of a runner here."""
 
-    place: Place
+    context: PipelineContext
     node: str
     work: Assignment
-    seat: Seat
+    pane: AgentPane
     memory: dict[str, Any]
     since: float
 
@@ -38,77 +38,83 @@ class Runner(Protocol):
     def answered(self) -> None: ...
 
 
-def heed(runner: Runner, signal: Signal) -> bool:
-    """Do it; True = the runner's work is over."""
+def handle_reply(runner: Runner, signal: Signal) -> bool:
+    """Handle a signal; True = the runner is done."""
     payload = signal.payload
     if signal.kind == "VALIDATION_PASSED":
         return _passed(runner)
     if signal.kind == "KILL_ORCHESTRATOR":
-        runner.seat.end()
+        runner.pane.end()
         return True
     if signal.kind == "VALIDATION_FAILED":
         runner.feed_back(payload["feedback"], runner.work.attempt + 1)
     elif signal.kind == "INPUT_RESPONSE":
         if not signal.reply or signal.reply in runner.asked():
             _respond(runner, payload["response_text"])
-    elif runner.seat.state() == seat.RUNNING:  # GUIDANCE
-        runner.place.tmux.type(runner.seat.session, payload["message"])
+    elif runner.pane.state() == agent_pane.RUNNING:  # GUIDANCE
+        runner.context.tmux.type(runner.pane.session, payload["message"])
         runner.since = time.monotonic()
     return False
 
 
 def _passed(runner: Runner) -> bool:
-    """The node is done: say so, let the orchestrator go."""
-    turns = runner.seat.events("Stop")
+    """The node is validated: signal completion and end the orchestrator."""
+    turns = runner.pane.events("Stop")
     summary = str(turns[-1][1].get("last_assistant_message", "")) if turns else ""
     payload = {
-        "node_id": runner.node, "commit_hash": orchestrator.head(runner.work.cwd),
+        "node_id": runner.node, "commit_hash": orchestrator.head_commit(runner.work.cwd),
         "summary": summary[-2000:] or f"{runner.node} is validated",
     }  # fmt: skip
     runner.send("NODE_COMPLETE", payload, f"complete.{runner.node}.{runner.work.attempt}")
-    runner.seat.end()
+    runner.pane.end()
     return True
 
 
 def _respond(runner: Runner, text: str) -> None:
-    """What fits no option is asked for again, never guessed."""
-    if runner.seat.state() != seat.RUNNING:
+    """Type the answer; one that matches no option is asked for again, never guessed."""
+    if runner.pane.state() != agent_pane.RUNNING:
         return
-    sight = screen.look(runner.seat.screen(60))
-    if runner.memory.get("waiting") and runner.memory.get("by_screen") and sight.question != runner.memory["question"]:
-        runner.answered()  # a person who attached was faster, or a runner that died before it could say so
+    reading = screen.read_screen(runner.pane.screen(60))
+    if (
+        runner.memory.get("waiting")
+        and runner.memory.get("by_screen")
+        and reading.question != runner.memory["question"]
+    ):
+        runner.answered()  # already answered in the session, or by a runner that died
         return
-    typed = type_answer(runner.seat, text)
+    typed = type_answer(runner.pane, text)
     runner.answered()
     if not typed:
-        runner.needs_input(f"{text!r} is none of the options. {sight.question}", sight.options, shown=sight.question)
+        runner.needs_input(
+            f"{text!r} isn't one of the options. {reading.question}", reading.options, shown=reading.question
+        )
 
 
-def type_answer(found: Seat, text: str) -> bool:
-    """An option is chosen by its number, anything else is typed; False = a menu is there that has no such option."""
-    sight = screen.look(found.screen(60))
-    number = screen.choice(text, sight.options)
-    free = next((place for place, said in enumerate(sight.options, 1) if said.casefold().startswith(_FREE)), 0)
-    if not sight.menu:
-        found.tmux.type(found.session, sight.options[number - 1] if number else text)
+def type_answer(pane: AgentPane, text: str) -> bool:
+    """Choose an option by its number, type anything else; False = the menu has no such option."""
+    reading = screen.read_screen(pane.screen(60))
+    number = screen.match_choice(text, reading.options)
+    free = next((number for number, said in enumerate(reading.options, 1) if said.casefold().startswith(_FREE)), 0)
+    if not reading.menu:
+        pane.tmux.type(pane.session, reading.options[number - 1] if number else text)
         return True
     if not number and not free:
         return False
-    found.tmux.press(found.session, str(number or free))
+    pane.tmux.press(pane.session, str(number or free))
     if not number:
         time.sleep(REDRAW / 4)
-        found.tmux.type(found.session, text)
-    elif not _gone(found, sight.question):
-        found.tmux.press(found.session, "Enter")
-        _gone(found, sight.question)
+        pane.tmux.type(pane.session, text)
+    elif not _gone(pane, reading.question):
+        pane.tmux.press(pane.session, "Enter")
+        _gone(pane, reading.question)
     return True
 
 
-def _gone(found: Seat, question: str) -> bool:
-    """Wait until the menu is off the screen: a slow terminal must not have the same question answered twice."""
+def _gone(pane: AgentPane, question: str) -> bool:
+    """Wait until the menu is gone, so that a slow terminal doesn't get the answer twice."""
     until = time.monotonic() + REDRAW
     while time.monotonic() < until:
-        if screen.look(found.screen(60)).question != question:
+        if screen.read_screen(pane.screen(60)).question != question:
             return True
         time.sleep(0.1)
     return False

@@ -6,18 +6,20 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from doflow.supervise import daemon as detach, workspace as places
+from doflow.flow.dot import parser
+from doflow.supervise import ownership, pipeline_context, signal_store, signal_watch
 from doflow.supervise.panes import screen, tmux
+from doflow.supervise.pipeline_context import PipelineContext
 from doflow.supervise.runner import orchestrator
-from doflow.supervise.runner.assignment import Assignment, plain
-from doflow.supervise.signals import store, types as kinds, watch
-from doflow.supervise.signals.types import KINDS, Signal
-from doflow.supervise.workspace import Place
+from doflow.supervise.runner.orchestrator import Assignment, assignment_to_dict
+from doflow.supervise.signal_store import KINDS, Signal
+from doflow.util import locks, state_folder
 from doflow.util.errors import UsageError
 
-#: what a payload holds → the option that says it
+#: payload field → command-line option
 OPTIONS = {
     "evidence_path": "evidence", "commit_hash": "commit", "question_text": "question", "options": "option",
     "violation_type": "violation_type", "evidence": "evidence", "last_output": "last_output",
@@ -25,85 +27,91 @@ OPTIONS = {
     "feedback": "feedback", "retry_count": "retry_count", "response_text": "response", "reason": "reason",
     "message": "message", "issue": "issue", "error": "error", "stack_trace": "stack_trace",
 }  # fmt: skip
-_UNSAID: dict[str, Any] = {
+_DEFAULTS: dict[str, Any] = {
     "evidence_path": "", "commit_hash": "", "options": [], "last_output": "", "exit_code": None, "stack_trace": "",
     "new_status": "validated", "retry_count": 1, "evidence": "", "duration_seconds": 0,
 }  # fmt: skip
 
 
-def send(place: Place, kind: str, given: Namespace, source: str) -> dict[str, Any]:
-    """Write a signal out of a command's options."""
+def send(context: PipelineContext, kind: str, given: Namespace, source: str) -> dict[str, Any]:
+    """Send a signal from a command's options."""
     kind = kind.upper()
-    kinds.addressed(Signal(kind, source=source, target=KINDS[kind][1] if kind in KINDS else ""))
+    signal_store.resolve_address(Signal(kind, source=source, target=KINDS[kind][1] if kind in KINDS else ""))
     payload: dict[str, Any] = {}
     for name in KINDS[kind][2]:
         if name == "node_id":
-            payload[name] = _needed(given.node, kind, "--node")
+            payload[name] = _required(given.node, kind, "--node")
         elif name == "pipeline_id":
-            payload[name] = place.pipeline
+            payload[name] = context.pipeline
         else:
-            payload[name] = _said(name, kind, given)
+            payload[name] = _field(name, kind, given)
     if payload.get("commit_hash") == "":
-        payload["commit_hash"] = orchestrator.head(place.root)
-    sent = place.store.write(Signal(kind, payload))
+        payload["commit_hash"] = orchestrator.head_commit(context.root)
+    sent = context.store.write(Signal(kind, payload))
     return {"status": "ok", "signal_file": sent.path, "signal_type": kind, "id": sent.unique}
 
 
-def _said(name: str, kind: str, given: Namespace) -> Any:
+def _field(name: str, kind: str, given: Namespace) -> Any:
     value = getattr(given, OPTIONS[name], None)
-    if value is None and name in _UNSAID:
-        return _UNSAID[name]
-    return _needed(value, kind, f"--{OPTIONS[name].replace('_', '-')}")
+    if value is None and name in _DEFAULTS:
+        return _DEFAULTS[name]
+    return _required(value, kind, f"--{OPTIONS[name].replace('_', '-')}")
 
 
-def _needed(value: Any, kind: str, option: str) -> Any:
+def _required(value: Any, kind: str, option: str) -> Any:
     if value is None or value == "":
-        raise UsageError(f"{kind} needs {option}", f"it carries: {', '.join(KINDS[kind][2])}")
+        raise UsageError(f"{kind} needs {option}", f"its fields: {', '.join(KINDS[kind][2])}")
     return value
 
 
-def wait(place: Place, given: Namespace, target: str, hand: Callable[[dict[str, Any]], None]) -> bool:
-    """Hand over the next signal, then file it; False = none came in time."""
-    place.store.prepare()
+def wait_for_signal(
+    context: PipelineContext, given: Namespace, target: str, hand: Callable[[dict[str, Any]], None]
+) -> bool:
+    """Output the next signal, then file it; False = timeout."""
+    context.store.prepare()
     end = time.monotonic() + given.timeout
 
     def look() -> bool | None:
-        for found in place.store.waiting(given.source, target, (given.type or "").upper(), given.node or ""):
-            with place.store.claimed(found) as mine:
+        for found in context.store.waiting(given.source, target, (given.type or "").upper(), given.node or ""):
+            with context.store.claimed(found) as mine:
                 if mine:
-                    hand(shown(found))
+                    hand(signal_report(found))
                     if not given.peek:
-                        place.store.consume(found)
+                        context.store.consume(found)
                     return True
         return None
 
-    return bool(watch.until(look, [place.store.folder], end - time.monotonic()))
+    return bool(signal_watch.until(look, [context.store.folder], end - time.monotonic()))
 
 
-def shown(signal: Signal) -> dict[str, Any]:
-    said = {name: value for name, value in kinds.plain(signal).items() if name != "pid"}  # which would be ours
-    return {"status": "ok", **said, "signal_file": signal.path}
+def signal_report(signal: Signal) -> dict[str, Any]:
+    fields = {
+        name: value for name, value in signal_store.signal_to_dict(signal).items() if name != "pid"
+    }  # it would be this process's
+    return {"status": "ok", **fields, "signal_file": signal.path}
 
 
-def read(place: Place, name: str) -> dict[str, Any]:
-    for path in (name, os.path.join(place.store.folder, name), os.path.join(place.store.folder, store.PROCESSED, name)):
+def read_signal_file(context: PipelineContext, name: str) -> dict[str, Any]:
+    for path in (
+        name,
+        os.path.join(context.store.folder, name),
+        os.path.join(context.store.folder, signal_store.PROCESSED, name),
+    ):
         if os.path.isfile(path):
-            return shown(store.read(path))
-    raise UsageError(f"there is no signal file {name}", f"doflow signal list shows what is in {place.store.folder}")
+            return signal_report(signal_store.read_signal(path))
+    raise UsageError(f"no signal file {name}", f"list them: doflow signal list; folder: {context.store.folder}")
 
 
-def assignment(place: Place, given: Namespace) -> Assignment:
-    """What the options of a tool say of a node, over what its DOT file says."""
-    from doflow.flow.dot import parser as reading
-    from doflow.supervise.runner import assignment as assignments
+def assignment(context: PipelineContext, given: Namespace) -> Assignment:
+    """The assignment from a tool's options, which override the DOT file."""
 
-    found = Assignment(given.node, place.pipeline, cwd=place.root, style=place.settings.supervision.style)
-    if place.dot:
-        pipeline = reading.read(place.dot)
+    found = Assignment(given.node, context.pipeline, cwd=context.root, style=context.settings.supervision.style)
+    if context.dot:
+        pipeline = parser.read_pipeline(context.dot)
         node = pipeline.node(given.node)
         if node is None:
-            raise UsageError(f"{place.dot} has no node {given.node}", f"doflow dot status {place.dot}")
-        found = assignments.of_node(node, pipeline, place.pipeline, place.root, place.settings)
+            raise UsageError(f"{context.dot} has no node {given.node}", f"doflow dot status {context.dot}")
+        found = orchestrator.assignment_for(node, pipeline, context.pipeline, context.root, context.settings)
     names = (
         "prd_ref",
         "prd_section",
@@ -118,24 +126,25 @@ def assignment(place: Place, given: Namespace) -> Assignment:
     attributes = {**found.attributes, **said}
     folder = attributes.get("worktree") or attributes.get("target_dir") or ""
     changes: Mapping[str, Any] = {
-        "attributes": attributes, "cwd": os.path.normpath(os.path.join(place.root, folder)),
+        "attributes": attributes, "cwd": os.path.normpath(os.path.join(context.root, folder)),
         **({"agent": given.agent} if given.agent else {}), **({"attempt": given.attempt} if given.attempt else {}),
     }  # fmt: skip
-    from doflow.util.records import replace
 
     return replace(found, **changes)
 
 
-def spawn_runner(place: Place, given: Namespace) -> dict[str, Any]:
-    """Start the runner of a node, unless one is at work."""
-    work = assignment(place, given)
-    path = place.node(work.node, "node.json")
-    pid = places.holder(place.node(work.node, "runner.lock"))
+def spawn_runner(context: PipelineContext, given: Namespace) -> dict[str, Any]:
+    """Start the runner of a node, unless one is running."""
+    work = assignment(context, given)
+    path = context.node(work.node, "node.json")
+    pid = locks.holder_pid(context.node(work.node, "runner.lock"))
     if pid:
-        raise UsageError(f"a runner works on {work.node} already (pid {pid})", "one node has one runner")
-    places.prepare(place.root)
-    places.save(path, {**places.load(path), "assignment": plain(work)})
-    pid = launch_runner(place, work.node, os.environ)
+        raise UsageError(
+            f"a runner is already working on {work.node} (pid {pid})", f"wait for it, or stop it: kill {pid}"
+        )
+    state_folder.create(context.root)
+    pipeline_context.save(path, {**pipeline_context.load(path), "assignment": assignment_to_dict(work)})
+    pid = launch_runner(context, work.node, os.environ)
     return {
         "status": "ok",
         "node": work.node,
@@ -145,69 +154,75 @@ def spawn_runner(place: Place, given: Namespace) -> dict[str, Any]:
     }
 
 
-def launch_runner(place: Place, node: str, environ: Mapping[str, str]) -> int:
-    words = ("runner", "run", "--node", node, *(("--pipeline", place.pipeline) if place.pipeline else ()))
-    log = place.node(node, "runner.log")
-    return detach.start(words, place.root, log, {**environ, "DOFLOW_SIGNALS": place.base})
+def launch_runner(context: PipelineContext, node: str, environ: Mapping[str, str]) -> int:
+    words = ("runner", "run", "--node", node, *(("--pipeline", context.pipeline) if context.pipeline else ()))
+    log = context.node(node, "runner.log")
+    return ownership.start_detached(words, context.root, log, {**environ, "DOFLOW_SIGNALS": context.base})
 
 
-def spawn_orchestrator(place: Place, given: Namespace) -> dict[str, Any]:
-    work = assignment(place, given)
-    places.prepare(place.root)
-    memory = place.node(work.node, "runner.json")
-    number = int(places.load(memory).get("seat", 0)) + 1
-    found = orchestrator.spawn(place, work, number, os.environ)
-    places.save(memory, {"attempt": work.attempt, "seat": number})
-    path = place.node(work.node, "node.json")
-    places.save(path, {**places.load(path), "assignment": plain(work)})
+def spawn_orchestrator(context: PipelineContext, given: Namespace) -> dict[str, Any]:
+    work = assignment(context, given)
+    state_folder.create(context.root)
+    memory = context.node(work.node, "runner.json")
+    number = int(pipeline_context.load(memory).get("seat", 0)) + 1
+    found = orchestrator.spawn(context, work, number, os.environ)
+    pipeline_context.save(memory, {"attempt": work.attempt, "seat": number})
+    path = context.node(work.node, "node.json")
+    pipeline_context.save(path, {**pipeline_context.load(path), "assignment": assignment_to_dict(work)})
     return {
-        "status": "ok", "session": found.session, "tmux_cmd": place.tmux.attach(found.session),
-        "socket": place.tmux.socket, "prompt": os.path.join(found.folder, "prompt.md"),
+        "status": "ok", "session": found.session, "tmux_cmd": context.tmux.attach(found.session),
+        "socket": context.tmux.socket, "prompt": os.path.join(found.folder, "prompt.md"),
     }  # fmt: skip
 
 
-def session(given: Namespace) -> str:
+def session_argument(given: Namespace) -> str:
     if given.session:
         return str(given.session)
     if given.node:
-        return tmux.session_of(given.node)
-    raise UsageError("which session?", "say --session orch-NAME, or --node NAME")
+        return tmux.session_name(given.node)
+    raise UsageError("which session?", "give --session orch-NAME or --node NAME")
 
 
-def capture(place: Place, given: Namespace) -> dict[str, Any]:
-    name = session(given)
-    _there(place, name)
-    text = place.tmux.capture(name, given.lines)
-    sight = screen.look(text)
-    seen = {"question": sight.question, "options": list(sight.options), "error": sight.error, "busy": sight.busy}
+def capture(context: PipelineContext, given: Namespace) -> dict[str, Any]:
+    name = session_argument(given)
+    _require_session(context, name)
+    text = context.tmux.capture(name, given.lines)
+    reading = screen.read_screen(text)
+    seen = {
+        "question": reading.question,
+        "options": list(reading.options),
+        "error": reading.error,
+        "busy": reading.busy,
+    }
     return {"status": "ok", "session": name, "lines": len(text.splitlines()), "content": text, "seen": seen}
 
 
-def send_to(place: Place, given: Namespace) -> dict[str, Any]:
-    name = session(given)
-    _there(place, name)
+def send_to(context: PipelineContext, given: Namespace) -> dict[str, Any]:
+    name = session_argument(given)
+    _require_session(context, name)
     if given.keys:
-        place.tmux.press(name, *given.keys)
+        context.tmux.press(name, *given.keys)
     if given.message is not None:
-        place.tmux.type(name, given.message)
+        context.tmux.type(name, given.message)
     if not given.keys and given.message is None:
-        raise UsageError("nothing to send", "say --message TEXT, or --keys Escape")
+        raise UsageError("nothing to send", "give --message TEXT or --keys Escape")
     return {"status": "ok", "session": name, "message": given.message or "", "keys": given.keys or []}
 
 
-def alive(place: Place, given: Namespace) -> dict[str, Any]:
-    name = session(given)
-    node = place.tmux.mark(name, "node") or given.node or ""
-    memory = places.load(place.node(node, "runner.json")) if node else {}
+def check_alive(context: PipelineContext, given: Namespace) -> dict[str, Any]:
+    name = session_argument(given)
+    node = context.tmux.mark(name, "node") or given.node or ""
+    memory = pipeline_context.load(context.node(node, "runner.json")) if node else {}
     return {
-        "status": "ok", "alive": place.tmux.alive(name), "session": name, "node": node,
-        "runner": places.holder(place.node(node, "runner.lock")) if node else 0, "health": memory.get("health", {}),
+        "status": "ok", "alive": context.tmux.alive(name), "session": name, "node": node,
+        "runner": locks.holder_pid(context.node(node, "runner.lock")) if node else 0, "health": memory.get("health", {}),
     }  # fmt: skip
 
 
-def _there(place: Place, name: str) -> None:
-    if not place.tmux.exists(name):
-        known = ", ".join(place.tmux.sessions()) or "none"
+def _require_session(context: PipelineContext, name: str) -> None:
+    if not context.tmux.exists(name):
+        known = ", ".join(context.tmux.sessions()) or "none"
         raise UsageError(
-            f"there is no session {name} on the tmux server {place.tmux.socket} (there are: {known})", "spawn it first"
+            f"no session {name} on the tmux server {context.tmux.socket} (sessions: {known})",
+            "spawn it first",
         )

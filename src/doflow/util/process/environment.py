@@ -1,7 +1,7 @@
-"""What a program gets to know of the person's environment.
+"""The environment variables that a program gets.
 
-An agent gets an allow-list: where programs and the home are, language, terminal, proxies and certificates, what its adapter
-needs, what its profile names. A shell step gets what the person has. Neither ever gets the flags that would open a guard.
+An agent gets an allow-list: PATH and home, language, terminal, proxies and certificates, what its adapter needs, what its
+profile names. A shell step gets the user's environment. Neither ever gets the flags that disable a guard.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ def for_agent(
 
 
 def for_shell(environ: Mapping[str, str], extra: Mapping[str, str], *, pid: int = 0) -> dict[str, str]:
-    """The person's environment less the guard's flags."""
+    """The user's environment without the guards' flags."""
     kept = {name: value for name, value in _items(environ) if not _named(name, _FLAGS)}
     return kept | dict(extra) | {RUNNING: str(pid or os.getpid())}
 
 
 def search_path(path: str, root: str = "") -> str:
-    """PATH without what an agent could have filled: relative and empty entries, folders inside the project."""
+    """PATH without entries that an agent could write to: relative and empty ones, folders inside the project."""
     kept = [entry for entry in path.split(os.pathsep) if os.path.isabs(entry) and not _inside(entry, root)]
     return os.pathsep.join(kept) or os.defpath
 
 
 def _items(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Name and value of each; a variable that another thread takes away meanwhile is simply not there."""
+    """Name and value of each; a variable that another thread removes meanwhile is skipped."""
     return [(name, value) for name in environ if (value := environ.get(name)) is not None]
 
 

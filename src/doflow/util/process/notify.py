@@ -1,7 +1,7 @@
-"""Telling a program of the person's how a run ended: `notify: {command: [...]}` in doflow.yaml.
+"""Running the user's notify command when a run ends: `notify: {command: [...]}` in doflow.yaml.
 
 It gets DOFLOW_EVENT (paused, rate_limited, failed, done), DOFLOW_RUN, DOFLOW_FLOW, DOFLOW_MESSAGE and DOFLOW_HINT, and
-the same as a JSON object on stdin. Whatever becomes of it, the run has ended as it has: its failure is a warning.
+the same as a JSON object on stdin. Its failure is only a warning.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from doflow.util import state_folder
 from doflow.util.errors import DoflowError
-from doflow.util.process import environment, runner as process
-from doflow.util.process.command import Command, Timeout
+from doflow.util.process import environment, runner
+from doflow.util.process.runner import Command, Timeout
 
 LIMIT = 10.0
 
@@ -25,9 +26,9 @@ _WORST_FIRST = ("failed", "rate_limited", "paused", "done")
 
 
 def news(ends: Mapping[str, Mapping[str, object]], code: int) -> tuple[str, str, str]:
-    """Event, message and hint of a run, by the last entries that ended something in it and the exit code.
+    """Event, message and hint of a run, from its last entries and the exit code.
 
-    The event is '' if there is nothing to tell: a single step was asked for, and it is done."""
+    The event is '' if there is nothing to notify about: a single step was requested, and it is done."""
     said = {_KINDS[name]: entry for name, entry in ends.items() if name in _KINDS}
     wanted = _CODES.get(code, "failed")
     event = next((kind for kind in (wanted, *_WORST_FIRST) if kind in said), wanted if code else "")
@@ -36,7 +37,7 @@ def news(ends: Mapping[str, Mapping[str, object]], code: int) -> tuple[str, str,
     return event, str(entry.get("message") or usual), str(entry.get("hint", ""))
 
 
-def tell(
+def run_notify_command(
     command: tuple[str, ...],
     event: str,
     run: str,
@@ -48,20 +49,20 @@ def tell(
     root: Path,
     limit: float = LIMIT,
 ) -> str:
-    """Run the command to its end, or to the limit; gives the warning to show, '' if all is well."""
+    """Run the command, with a time limit; returns a warning to show, '' on success."""
     about = {"event": event, "run": run, "flow": flow, "message": message, "hint": hint}
     extra = {f"DOFLOW_{name.upper()}": text.replace("\0", "") for name, text in about.items()}
     stdin = (json.dumps(about) + "\n").encode()
-    log = str(root / ".doflow" / "runs" / run / "logs" / "notify.log")
+    log = str(root / state_folder.RUNS / run / "logs" / "notify.log")
     asked = Command(command, stdin, environment.for_shell(environ, extra), str(root))
     try:
         Path(log).unlink(missing_ok=True)
-        result = process.run(asked, log, log, Timeout(0, limit), grace=1.0)
+        result = runner.run(asked, log, log, Timeout(0, limit), grace=1.0)
     except (DoflowError, OSError) as error:
-        return f"warning: nobody was notified ({event}): {error}"
+        return f"warning: could not run the notify command ({event}): {error}"
     if result.code == 0 and not result.stopped:
         return ""
-    why = process.explain(result, command, Timeout(0, limit))
-    last = process.tail(log, 500).strip().rpartition("\n")[2]
+    why = runner.explain(result, command, Timeout(0, limit))
+    last = runner.tail(log, 500).strip().rpartition("\n")[2]
     because = f": {last}" if last else ""
     return f"warning: the notify command {why}{because}\n  hint: `notify.command` in doflow.yaml; its output: {log}"

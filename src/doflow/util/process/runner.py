@@ -1,25 +1,26 @@
-"""Running programs: every program that doflow starts is started here, watched, and gone when `run` returns.
+"""Running programs: every program that doflow starts is started and watched here, and has ended when `run` returns.
 
-A program runs under a nanny (`supervisor.py`, a process of ours that is used again and again). Its output goes to files and
-never through our memory; a watchdog looks at the clock and at the growth of those files. When doflow dies, however it
-dies, the nanny's line breaks and the nanny kills the whole tree.
+A program runs under a supervisor process (`supervisor.py`), which is reused. Its output goes to files, never through our
+memory; a watchdog checks the clock and the growth of those files. When doflow dies, the supervisor's pipe closes and it
+kills the whole tree.
 """
 
 from __future__ import annotations
 
 import atexit
-import marshal
+import fcntl
+import json
 import os
 import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from doflow.util import deferred as idle
+from doflow.util import deferred
 from doflow.util.errors import WorldError
-from doflow.util.process import log_files_outputs as outputs
-from doflow.util.process.command import Command, Result, Timeout
+from doflow.util.process import log_files
 from doflow.util.text import clean, explain, tail
 
 TYPE_CHECKING = False
@@ -32,11 +33,11 @@ Tick = Callable[[float, int], None]
 Answer = tuple[int, float, bool, str, str]
 
 INTERVAL = 0.2
-BRIEF = 3  # ms: a program that ends sooner leaves no time for anything else
+BRIEF = 3  # ms: for shorter programs no other work is started while waiting
 OVERDUE = 15.0
 MARK = "DOFLOW_TREE"
-ALIVE = ".alive"  # beside a log: when we last saw that we were alive, with its program
-NANNY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
+ALIVE = ".alive"  # next to a log: its mtime is when doflow was last alive while the program ran
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
 
 
 def run(command: Command, out: str, err: str, timeout: Timeout, tick: Tick | None = None, grace: float = 5.0) -> Result:
@@ -44,49 +45,49 @@ def run(command: Command, out: str, err: str, timeout: Timeout, tick: Tick | Non
     if stopping():
         return Result(-15, out, err, 0.0, "cancelled")
     out, err = os.path.abspath(out), os.path.abspath(err)
-    outputs.make_folders(out, err)
+    log_files.make_folders(out, err)
     watch = _Watch(out, err, timeout, tick, grace)
-    nanny = _engage(command, out, err)
+    supervisor = _engage(command, out, err)
     try:
-        idle.overdue()
-        answer = _attend(nanny, watch)
+        deferred.overdue()
+        answer = _attend(supervisor, watch)
     except BaseException:
-        nanny.end()
+        supervisor.end()
         raise
     finally:
         watch.end()
     if answer is None:
-        return _lost(nanny, watch)
-    _pool.give(nanny)
+        return _lost(supervisor, watch)
+    _pool.give(supervisor)
     return _result(answer, watch)
 
 
 def warm() -> None:
-    """Start a nanny now, without waiting for it, so that the first `run` finds one ready."""
+    """Start a supervisor now, without waiting for it, so that one is ready for the first `run`."""
     if not _pool.free:
-        _pool.give(_Nanny())
+        _pool.give(_Supervisor())
 
 
 @contextmanager
 def lending(descriptor: int) -> Iterator[None]:
-    """The next program also gets this descriptor, as its 3. The nanny that passes it on serves no other program."""
-    nanny = _Nanny((descriptor,))
-    _pool.give(nanny)
+    """The next program also gets this descriptor, as its 3. The supervisor that passes it on runs no other program."""
+    supervisor = _Supervisor((descriptor,))
+    _pool.give(supervisor)
     try:
         yield
     finally:
-        if nanny in _pool.all:
-            _pool.free[:] = [other for other in _pool.free if other is not nanny]
-            nanny.end()
+        if supervisor in _pool.all:
+            _pool.free[:] = [other for other in _pool.free if other is not supervisor]
+            supervisor.end()
 
 
 def stop_all(grace: float = 5.0) -> None:
-    """Cancel every `run` under way and to come, until `reset`. Does not wait; safe in a signal handler."""
+    """Cancel every current and later `run` until `reset`. Does not wait; safe in a signal handler."""
     _pool.grace = grace if _pool.grace is None else min(grace, _pool.grace)
 
 
 def stopping() -> bool:
-    """Whether `stop_all` was called and not taken back."""
+    """Whether `stop_all` was called without a `reset` since."""
     return _pool.grace is not None
 
 
@@ -96,15 +97,15 @@ def reset() -> None:
 
 
 def close() -> None:
-    """End the nannies, and with them whatever still runs."""
-    for nanny in tuple(_pool.all):
-        nanny.hang_up()
+    """End the supervisors, and with them whatever still runs."""
+    for supervisor in tuple(_pool.all):
+        supervisor.hang_up()
     while _pool.free:
         _pool.free.pop().end()
 
 
-class _Nanny:
-    """Our end of one nanny."""
+class _Supervisor:
+    """Our end of one supervisor process."""
 
     def __init__(self, lent: tuple[int, ...] = ()) -> None:
         theirs, self.requests = _pipe()
@@ -112,13 +113,13 @@ class _Nanny:
         self.mark = ""
         descriptors = (theirs, 0), (writer, 1), *((fd, 3) for fd in lent)
         actions = [(os.POSIX_SPAWN_DUP2, ours, their) for ours, their in descriptors]
-        argv = [sys.executable, "-I", "-S", NANNY, *("lent" for _ in lent)]
+        argv = [sys.executable, "-I", "-S", PROGRAM, *("lent" for _ in lent)]
         try:
             self.pid = os.posix_spawn(sys.executable, argv, os.environ, file_actions=actions, setsid=True)
         except OSError as error:
             os.close(self.requests)
             os.close(self.answers)
-            message = f"cannot start doflow's helper process with {sys.executable}: {error.strerror}"
+            message = f"cannot start doflow's process supervisor with {sys.executable}: {error.strerror}"
             raise WorldError(message, hint="check `ulimit -u`, and that this Python is still installed") from error
         finally:
             os.close(theirs)
@@ -126,9 +127,8 @@ class _Nanny:
         _pool.all.add(self)
 
     def send(self, message: tuple[Any, ...]) -> bool:
-        """False when the nanny is gone."""
-        data = marshal.dumps(message)
-        view = memoryview(len(data).to_bytes(4, "little") + data)
+        """False when the supervisor has ended."""
+        view = memoryview(json.dumps(message).encode() + b"\n")
         try:
             while view:
                 view = view[os.write(self.requests, view) :]
@@ -137,24 +137,24 @@ class _Nanny:
         return True
 
     def receive(self) -> Answer | None:
-        """None when the nanny is gone."""
+        """None when the supervisor has ended."""
         data = b""
-        while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
+        while not data.endswith(b"\n"):
             part = os.read(self.answers, 65536)
             if not part:
                 return None
             data += part
-        answer: Answer = marshal.loads(data[4:])
-        return answer
+        code, elapsed, stopped, trouble, text = json.loads(data)
+        return code, elapsed, stopped, trouble, text
 
     def hang_up(self) -> None:
-        """Break the line: the nanny kills what it started and ends."""
+        """Close the pipe: the supervisor kills what it started and exits."""
         requests, self.requests = self.requests, -1
         if requests >= 0:
             os.close(requests)
 
     def end(self, limit: float = OVERDUE) -> None:
-        """Hang up and wait until the nanny is gone; kill it if it does not go."""
+        """Close the pipe and wait until the supervisor has ended; kill it if it does not."""
         self.hang_up()
         _pool.all.discard(self)
         deadline = time.monotonic() + limit
@@ -168,41 +168,41 @@ class _Nanny:
                 time.sleep(pause)
                 pause = min(pause * 2, 0.05)
         except OSError:
-            pass  # somebody else waited for it
+            pass  # already reaped elsewhere
         os.close(self.answers)
 
 
 class _Pool:
-    """The nannies there are. Only single, atomic operations on its fields: a signal handler may come at any time."""
+    """The supervisors. Only single, atomic operations on its fields: a signal handler may run at any time."""
 
     def __init__(self) -> None:
-        self.free: list[_Nanny] = []
-        self.all: set[_Nanny] = set()
+        self.free: list[_Supervisor] = []
+        self.all: set[_Supervisor] = set()
         self.grace: float | None = None
         self.count = 0
 
-    def take(self) -> _Nanny:
+    def take(self) -> _Supervisor:
         try:
             return self.free.pop()
         except IndexError:
-            return _Nanny()
+            return _Supervisor()
 
-    def give(self, nanny: _Nanny) -> None:
-        if nanny.requests < 0:
-            nanny.end()
+    def give(self, supervisor: _Supervisor) -> None:
+        if supervisor.requests < 0:
+            supervisor.end()
         else:
-            self.free.append(nanny)
+            self.free.append(supervisor)
 
     def forget(self) -> None:
-        """In a forked copy of us: the line must break when the original dies, so let go of our end of it."""
-        for nanny in self.all:
-            nanny.hang_up()
-            os.close(nanny.answers)
+        """In a forked child: close our ends, or the pipes would stay open when the parent dies."""
+        for supervisor in self.all:
+            supervisor.hang_up()
+            os.close(supervisor.answers)
         self.free, self.all = [], set()
 
 
 class _Watch:
-    """The watchdog of one program: clock and growth of its output."""
+    """Watchdog of one program: elapsed time and growth of its output."""
 
     def __init__(self, out: str, err: str, timeout: Timeout, tick: Tick | None, grace: float) -> None:
         self.out, self.err, self.timeout, self.tick, self.grace = out, err, timeout, tick, grace
@@ -212,12 +212,12 @@ class _Watch:
         self.alive = ""
 
     def look(self) -> tuple[str, float]:
-        """Why the program must stop now ('' = it need not), and within how many seconds."""
+        """Why the program must stop now ('' = it needn't), and its grace period in seconds."""
         now, size = time.monotonic(), self._measure()
         if size != self.size:
             self.size, self.grown = size, now
-        self.alive = self.alive or outputs.beside(self.err, ALIVE)
-        outputs.touch(self.alive)
+        self.alive = self.alive or log_files.sibling_path(self.err, ALIVE)
+        log_files.touch_file(self.alive)
         if self.tick is not None:
             self.tick(now - self.begun, max(0, size - self.before))
         if _pool.grace is not None:
@@ -230,35 +230,34 @@ class _Watch:
 
     def end(self) -> None:
         if self.alive:
-            outputs.remove(self.alive)
+            log_files.remove_if_exists(self.alive)
 
     def _measure(self) -> int:
         paths = (self.out,) if self.out == self.err else (self.out, self.err)
-        return sum(outputs.size(path) for path in paths)
+        return sum(log_files.file_size(path) for path in paths)
 
 
-def _engage(command: Command, out: str, err: str) -> _Nanny:
-    """Hand the program to a nanny; one that died while it was free is replaced."""
+def _engage(command: Command, out: str, err: str) -> _Supervisor:
+    """Send the program to a supervisor; one that died while idle is replaced."""
     _pool.count += 1
     mark = f"{os.getpid()}.{_pool.count}.{time.time_ns()}"
-    request = ("run", [os.fsencode(word) for word in command.argv], _encoded(command.env, mark))
-    files = (os.fsencode(command.cwd or os.getcwd()), command.stdin, os.fsencode(out), os.fsencode(err))
+    env = {_encode(name): _encode(value) for name, value in {**command.env, MARK: mark}.items()}
+    request = ("run", [_encode(word) for word in command.argv], env)
+    files = (_encode(command.cwd or os.getcwd()), command.stdin.decode("latin-1"), _encode(out), _encode(err))
     while True:
         fresh = not _pool.free
-        nanny = _pool.take()
-        nanny.mark = mark
-        if nanny.send(request + files):
-            return nanny
-        nanny.end()
+        supervisor = _pool.take()
+        supervisor.mark = mark
+        if supervisor.send(request + files):
+            return supervisor
+        supervisor.end()
         if fresh:
-            message = "doflow's helper process ended before it could start a program"
-            raise WorldError(message, hint=f"try: {sys.executable} -I -S {NANNY} </dev/null")
+            message = "doflow's process supervisor exited before it could start a program"
+            raise WorldError(message, hint=f"try: {sys.executable} -I -S {PROGRAM} </dev/null")
 
 
 def _pipe() -> tuple[int, int]:
-    """A pipe whose ends are none of 0, 1, 2, should those be closed: what is printed must not end up in it."""
-    import fcntl
-
+    """A pipe whose ends are never 0, 1 or 2, even if those are closed: printed text must not end up in it."""
     ends = os.pipe()
     high = (fcntl.fcntl(ends[0], fcntl.F_DUPFD_CLOEXEC, 3), fcntl.fcntl(ends[1], fcntl.F_DUPFD_CLOEXEC, 3))
     os.close(ends[0])
@@ -266,63 +265,115 @@ def _pipe() -> tuple[int, int]:
     return high
 
 
-def _attend(nanny: _Nanny, watch: _Watch) -> Answer | None:
-    """Wait for the answer, look at the program five times a second, stop it when it must."""
+def _attend(supervisor: _Supervisor, watch: _Watch) -> Answer | None:
+    """Wait for the answer; check the program five times a second and stop it when it must."""
     poll = select.poll()
-    poll.register(nanny.answers, select.POLLIN)
+    poll.register(supervisor.answers, select.POLLIN)
     granted = deadline = float("inf")
     if poll.poll(BRIEF):
-        return nanny.receive()
-    idle.now()
-    while not poll.poll(1 + 1000 * idle.wait(INTERVAL)):
-        idle.due()
+        return supervisor.receive()
+    deferred.now()
+    while not poll.poll(1 + 1000 * deferred.wait(INTERVAL)):
+        deferred.due()
         reason, grace = watch.look()
         if reason and grace < granted:
             watch.reason = watch.reason or reason
             granted, deadline = grace, time.monotonic() + grace + OVERDUE
-            nanny.send(("stop", grace))
+            supervisor.send(("stop", grace))
         if time.monotonic() > deadline:
             return None
-    return nanny.receive()
+    return supervisor.receive()
 
 
 def _result(answer: Answer, watch: _Watch) -> Result:
     code, elapsed, stopped, trouble, text = answer
     if trouble == "log":
-        raise WorldError(text, hint="check the free space, and who owns that folder")
+        raise WorldError(text, hint="check the free space and the owner of that folder")
     if trouble == "start":
-        outputs.note(watch.err, text)
+        log_files.append_note(watch.err, text)
     if trouble == "left":
-        outputs.note(watch.err, f"these processes could not be killed: {text}")
+        log_files.append_note(watch.err, f"these processes could not be killed: {text}")
     return Result(code, watch.out, watch.err, elapsed, watch.reason if stopped else "")
 
 
-def _lost(nanny: _Nanny, watch: _Watch) -> Result:
-    """The nanny was killed or frozen under us: find what it started by the mark in the environment, and kill that."""
-    from doflow.util.process import orphans as marked
-
-    hung_up = nanny.requests < 0
-    nanny.end(limit=0.0 if watch.reason and not hung_up else OVERDUE)
-    marked.kill(f"{MARK}={nanny.mark}".encode())
+def _lost(supervisor: _Supervisor, watch: _Watch) -> Result:
+    """The supervisor was killed or frozen: find what it started by the mark in the environment, and kill that."""
+    hung_up = supervisor.requests < 0
+    supervisor.end(limit=0.0 if watch.reason and not hung_up else OVERDUE)
+    kill_marked(f"{MARK}={supervisor.mark}".encode())
     reason = watch.reason or ("cancelled" if hung_up else "")
     if not reason:
-        outputs.note(
-            watch.err, "the helper process that watched this program was killed, so the program was killed too"
-        )
+        log_files.append_note(watch.err, "the supervisor of this program was killed, so the program was killed too")
     return Result(-9, watch.out, watch.err, time.monotonic() - watch.begun, reason)
 
 
-def _encoded(env: Mapping[str, str], mark: str) -> dict[bytes, bytes]:
-    known = _bytes
-    if len(known) > 4096:
-        known.clear()
-    for word in (*env, *env.values()):
-        if word not in known:
-            known[word] = os.fsencode(word)
-    return {known[name]: known[value] for name, value in env.items()} | {os.fsencode(MARK): os.fsencode(mark)}
+def _encode(word: str) -> str:
+    """One character per byte, as the supervisor expects it: a path or a variable need not be UTF-8."""
+    return os.fsencode(word).decode("latin-1")
 
 
-_bytes: dict[str, bytes] = {}  # the words of environments: nearly the same ones for every program
 _pool = _Pool()
 atexit.register(close)
 os.register_at_fork(after_in_child=_pool.forget)
+
+
+def kill_marked(*marks: bytes) -> set[int]:
+    """Kill every process whose environment holds all the marks (where there is a /proc to see it); the pids.
+
+    A mark that ends in `*` matches by prefix.
+    """
+    killed: set[int] = set()
+    for _ in range(100 if os.path.isdir("/proc/self") else 0):
+        found = [name for name in os.listdir("/proc") if name.isdigit() and _marked(name, marks)]
+        if not found:
+            break
+        killed.update(int(name) for name in found)
+        for name in found:
+            try:
+                os.kill(int(name), 9)
+            except OSError:
+                pass  # it has ended meanwhile
+        time.sleep(0.01)
+    return killed
+
+
+def _marked(pid: str, marks: tuple[bytes, ...]) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return False
+    return all(any(_same(word, mark) for word in words) for mark in marks)
+
+
+def _same(word: bytes, mark: bytes) -> bool:
+    return word.startswith(mark[:-1]) if mark.endswith(b"*") else word == mark
+
+
+@dataclass(frozen=True, slots=True)
+class Timeout:
+    """Seconds without output, and seconds in all; 0 = no limit."""
+
+    idle: float = 600.0
+    max: float = 7200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program to start, without a shell."""
+
+    argv: tuple[str, ...]
+    stdin: bytes = b""
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a program ended: `code` is negative for a signal; `stopped` is '', idle, max or cancelled."""
+
+    code: int
+    out: str
+    err: str
+    elapsed: float = 0.0
+    stopped: str = ""

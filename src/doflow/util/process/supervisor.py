@@ -1,24 +1,25 @@
-"""The nanny: a tiny program that starts one program at a time and leaves nothing of it behind.
+"""Supervisor process: runs one program at a time and kills all its descendants when it ends.
 
-doflow runs it as `python -I -S supervisor.py`: requests come in on stdin, answers go out on stdout, both as a length and a
-marshalled tuple. It lives in a session of its own, so the terminal's signals do not reach it.
+doflow runs it as `python -I -S supervisor.py`: requests come in on stdin, answers go out on stdout, each a JSON array on its
+own line. Paths, arguments, variables and input are bytes, sent as latin-1 strings (one character per byte). It has its own
+session, so signals of the terminal do not reach it.
 
 - ("run", argv, env, cwd, stdin, out, err) is answered by (code, seconds, stopped, trouble, text)
 - ("stop", grace): TERM to the whole tree, KILL after the grace; the answer to "run" then follows
 - end of input (doflow is gone, however it died), or TERM: everything is killed at once
 
-On Linux the nanny is a subreaper: whatever a program leaves behind becomes the nanny's child, so "no child left" proves
-that nothing is left. Elsewhere (macOS) orphans go to the system: the program's process group is killed, and on a stop the
-tree as `ps` shows it; a daemon that moved to another session before may survive there.
+On Linux it is a subreaper: whatever a program leaves behind becomes its child, so "no child left" proves that nothing
+is left. Elsewhere (macOS) orphans go to init: the program's process group is killed, and on a stop the
+tree as `ps` shows it; a daemon that moved to another session before that may survive.
 """
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # what `signal` wraps, without the 4 ms of its enums
 import errno
-import marshal
+import json
 import os
 import select
+import signal
 import sys
 import time
 
@@ -46,13 +47,14 @@ class Trouble(Exception):
         self.text = text
 
 
-class Nanny:
-    """One control line, at most one program under way."""
+class Supervisor:
+    """One control pipe, at most one program running."""
 
     def __init__(self, requests: int, answers: int, wake: int) -> None:
         self.requests = requests
         self.answers = answers
         self.wake = wake
+        self.received = b""
         self.main, self.err = 0, b""
         self.status: int | None = None
         self.poll = select.poll()
@@ -62,7 +64,7 @@ class Nanny:
     def serve(self) -> None:
         while (message := self.listen(None)) is not GONE:
             if message and message[0] == "run":
-                self.answer(self.run(message[1:]))
+                self.answer(self.run(decode_request(message[1:])))
 
     def run(self, request: tuple[Any, ...]) -> tuple[Any, ...]:
         begun = time.monotonic()
@@ -78,7 +80,7 @@ class Nanny:
         return (code, elapsed, stopped, "left" if left else "", left)
 
     def watch(self) -> bool:
-        """Wait for the program itself, never for the pipes of its children; True if it was told to stop."""
+        """Wait for the program itself, never for the pipes of its children; True if it was asked to stop."""
         deadline: float | None = None
         while True:
             self.reap()
@@ -90,7 +92,9 @@ class Nanny:
             message = self.listen(deadline)
             if message is GONE:
                 self.sweep()
-                os.write(log(self.err), FAREWELL)  # its time tells what was written before the end and what after
+                os.write(
+                    log(self.err), FAREWELL
+                )  # its timestamp separates what was written before the end from what was written after
                 os._exit(0)
             if message and message[0] == "stop":
                 limit = time.monotonic() + float(message[1])
@@ -100,16 +104,27 @@ class Nanny:
 
     def listen(self, deadline: float | None) -> tuple[Any, ...]:
         """The next message; NOTHING when a child ended or the deadline passed."""
+        if b"\n" in self.received:
+            return self.receive()
         wait = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000 + 1
         ready = {descriptor for descriptor, _ in self.poll.poll(wait)}
         if self.wake in ready and signal.SIGTERM in os.read(self.wake, 65536):
             return GONE
-        return receive(self.requests) if self.requests in ready else NOTHING
+        return self.receive() if self.requests in ready else NOTHING
+
+    def receive(self) -> tuple[Any, ...]:
+        """One whole message, GONE at end of input."""
+        while b"\n" not in self.received:
+            part = os.read(self.requests, 1 << 20)
+            if not part:
+                return GONE
+            self.received += part
+        line, _, self.received = self.received.partition(b"\n")
+        return tuple(json.loads(line))
 
     def answer(self, message: tuple[Any, ...]) -> None:
-        data = marshal.dumps(message)
         try:
-            os.write(self.answers, len(data).to_bytes(4, "little") + data)
+            os.write(self.answers, json.dumps(message).encode() + b"\n")
         except BrokenPipeError:
             os._exit(0)
 
@@ -142,19 +157,11 @@ class Nanny:
         return ""
 
 
-def receive(descriptor: int) -> tuple[Any, ...]:
-    """One whole message, GONE at the end of the line."""
-    size = read(descriptor, 4)
-    data = read(descriptor, int.from_bytes(size, "little")) if len(size) == 4 else b""
-    return tuple(marshal.loads(data)) if data else GONE
-
-
-def read(descriptor: int, count: int) -> bytes:
-    parts = []
-    while count > 0 and (part := os.read(descriptor, min(count, 1 << 20))):
-        parts.append(part)
-        count -= len(part)
-    return b"" if count else b"".join(parts)
+def decode_request(words: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of `start`, as bytes again."""
+    argv, env, *rest = words
+    variables = {name.encode("latin-1"): value.encode("latin-1") for name, value in env.items()}
+    return ([word.encode("latin-1") for word in argv], variables, *(word.encode("latin-1") for word in rest))
 
 
 def start(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, stdin: bytes, out: bytes, err: bytes) -> int:
@@ -173,7 +180,7 @@ def start(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, stdin: bytes, 
 
 
 def source(data: bytes) -> int:
-    """A descriptor that gives these bytes: a file without a name, so that no reader can block the writer."""
+    """A descriptor that gives these bytes: an unnamed file, so that no reader can block the writer."""
     if not data:
         return os.open(os.devnull, os.O_RDONLY)
     try:
@@ -183,7 +190,7 @@ def source(data: bytes) -> int:
             view = view[os.write(descriptor, view) :]
         os.lseek(descriptor, 0, os.SEEK_SET)
     except OSError as error:
-        raise Trouble(126, "log", f"cannot keep the input of the program: {error.strerror}") from error
+        raise Trouble(126, "log", f"cannot store the program's input: {error.strerror}") from error
     return descriptor
 
 
@@ -196,7 +203,7 @@ def nameless() -> int:
 
 
 def log(path: bytes) -> int:
-    """Open a log to append. A link is refused, and a FIFO (planted in the place of a log) does not make us wait."""
+    """Open a log for appending. A link is refused, and a FIFO in place of a log does not block."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -220,20 +227,20 @@ def spawn(argv: list[bytes], env: dict[bytes, bytes], actions: list[tuple[int, i
         try:
             return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=RESTORED)
         except ValueError as error:
-            raise Trouble(126, "start", f"its arguments or environment cannot be passed on: {error}") from error
+            raise Trouble(126, "start", f"its arguments or environment cannot be passed: {error}") from error
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
                 raise Trouble(126, "start", reason(path, error)) from error
             if worst is None and os.path.lexists(path):
                 worst = OSError(error.errno, error.strerror, path)
     if worst is None:
-        where = "there is no such file" if b"/" in name else "it is in no folder of PATH"
+        where = "no such file" if b"/" in name else "not on PATH"
         raise Trouble(127, "start", f"program not found: {os.fsdecode(name)} ({where})")
     raise Trouble(126, "start", reason(worst.filename, worst))
 
 
 def places(name: bytes, env: dict[bytes, bytes]) -> Iterator[bytes]:
-    """Where the program may lie, one after the other: mostly the first that is there is the one."""
+    """The paths where the program may be, in the order of PATH."""
     if b"/" in name or not name:
         yield name
         return
@@ -248,7 +255,7 @@ def reason(path: bytes, error: OSError) -> str:
     if os.path.isdir(path):
         return f"not a program: {shown} is a folder"
     if error.errno == errno.ENOEXEC:
-        return f"not a program: {shown} has no '#!' line and is no binary of this machine"
+        return f"not a program: {shown} has no '#!' line and is not a binary for this machine"
     if error.errno == errno.ENOENT:
         return f"cannot start {shown}: the interpreter of its '#!' line, or the file it links to, does not exist"
     if error.errno == errno.EACCES:
@@ -257,14 +264,14 @@ def reason(path: bytes, error: OSError) -> str:
 
 
 def terminate() -> None:
-    """TERM to the whole tree; CONT, so that a stopped program can hear it."""
+    """TERM to the whole tree; CONT, so that a stopped program receives it."""
     for pid in descendants():
         send(pid, signal.SIGTERM)
         send(pid, signal.SIGCONT)
 
 
 def freeze() -> set[int]:
-    """STOP all descendants until no new one shows up, so that none can fork away from the KILL."""
+    """STOP all descendants until no new one appears, so that none can escape the KILL by forking."""
     known: set[int] = set()
     while new := set(descendants()) - known:
         for pid in new:
@@ -285,7 +292,7 @@ def descendants() -> list[int]:
 
 
 def processes() -> list[tuple[int, int]]:
-    """(pid, parent) of every process there is."""
+    """(pid, parent) of every process."""
     if not LINUX:
         return listed()
     found = []
@@ -296,7 +303,7 @@ def processes() -> list[tuple[int, int]]:
                 stat = os.read(descriptor, 4096)
                 os.close(descriptor)
             except OSError:
-                continue  # it ended while we looked
+                continue  # it has ended meanwhile
             found.append((int(name), int(stat.rpartition(b")")[2].split()[1])))
     return found
 
@@ -322,9 +329,9 @@ def send(pid: int, number: int) -> None:
         pass  # gone already, or not ours to kill: the sweep reports what stays
 
 
-def settle() -> Nanny:
-    """Take the control line off 0 and 1, close all else that was inherited, hear SIGCHLD and TERM through a pipe."""
-    os.closerange(3 + len(sys.argv[1:]), 65536)  # 3 is what doflow lends to the program, if it lends anything
+def settle() -> Supervisor:
+    """Move the control pipe off 0 and 1, close everything else that was inherited, get SIGCHLD and TERM through a pipe."""
+    os.closerange(3 + len(sys.argv[1:]), 65536)  # 3 is the descriptor that doflow passes to the program, if any
     null = os.open(os.devnull, os.O_RDWR)  # first, so that it takes 2 if that was closed
     requests, answers = os.dup(0), os.dup(1)
     for target in (0, 1, 2):
@@ -343,7 +350,7 @@ def settle() -> Nanny:
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    return Nanny(requests, answers, wake)
+    return Supervisor(requests, answers, wake)
 
 
 if __name__ == "__main__":

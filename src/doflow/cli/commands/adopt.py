@@ -1,0 +1,158 @@
+"""`doflow adopt`: use the current files as the step's result, as if its agent had made them."""
+
+from __future__ import annotations
+
+import argparse
+
+from doflow.cli import decisions, step_status
+from doflow.cli.context import CommandContext
+from doflow.engine import checks
+from doflow.engine.jobs import adoption, commit
+from doflow.engine.lifecycle.session import ActiveRun
+from doflow.flow.model import Step
+from doflow.guard.quarantine import Quarantine
+from doflow.runs import freshness
+from doflow.runs.context import RunContext
+from doflow.util import state_folder
+from doflow.util.errors import UsageError
+
+ABOUT = "keep the current files as a step's result: your edits, your own file, or the files of a refused step"
+EXAMPLES = """\
+  doflow adopt plan               keep plan.md with your edits; the step is done
+  doflow adopt implement:2        one phase, with its current files
+  doflow adopt test --anyway      mark a step as done that makes no file or fails its checks
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("step", metavar="STEP", help="the step to mark as done")
+    parser.add_argument("--anyway", action="store_true", help="even if its checks fail")
+    decisions.add_options(parser)
+
+
+def adopt(args: argparse.Namespace) -> int:
+    with decisions.open_run(args.run) as (command, work):
+        context = work.context
+        if work.back:
+            _not_what_was_seen(work, args.step)
+        phase = _phase(work, args.step)
+        if phase is not None:
+            return _one(args, command, work, *phase)
+        step = _step(work, args.step, args.anyway)
+        if _settled(step, context):
+            told = f"{step.id} is up to date and has no edits: nothing to adopt"
+            return decisions.print_result(args, told, run=context.run.name, step=step.id, adopted=[])
+        if not args.anyway:
+            _contract(step, context)
+        undone = _undone(step, context)
+        command.session.begin(work)
+        paths = adoption.adopt_step(context, step.id, "adopted by the user")
+        decisions.drop_doit_rows(context, (step.id,))
+        decisions.mark_paused(work, f"{step.id} was adopted")
+        what = ", ".join((*paths, *adoption.review_report(step, context))) or undone or "it makes no file"
+        told = f"adopted {step.id}: {what}\ncontinue with:\n  {decisions.continue_command(context)}"
+        return decisions.print_result(args, told, run=context.run.name, step=step.id, adopted=list(paths))
+
+
+def _not_what_was_seen(work: ActiveRun, said: str) -> None:
+    """Raise if recovery just moved a killed agent's partial files to quarantine: the user saw those, so nothing is adopted."""
+    context, step = work.context, decisions.find_step(work, said.partition(":")[0] if _phase(work, said) else said)
+    aside = [path for said in step.makes if (path := context.files.path(said)) in work.back]
+    made = [path for path in aside if context.files.digest(path)]
+    begun = any(entry["step"] == step.id for entry in context.record.started.values())
+    if not aside and (step.makes or not begun):
+        return
+    if aside and not made:
+        raise _half_written(work, step, aside)
+    what = f"{', '.join(made)} was restored" if made else "the files were restored"
+    raise UsageError(
+        f"{step.id} was killed; its partial result is in quarantine, and {what}: nothing was adopted",
+        f"{decisions.continue_command(context)}   runs the step   or   doflow quarantine list   shows the partial result   "
+        f"or   doflow adopt {said}   again, to keep the current files",
+    )
+
+
+def _half_written(work: ActiveRun, step: Step, aside: list[str]) -> UsageError:
+    """The artifact did not exist before: the partial one can be restored, and then adopted."""
+    context = work.context
+    kept = Quarantine(context.root / state_folder.QUARANTINE).entries()
+    ids = [one.id[:8] for path in aside for one in kept[::-1] if one.path == path][:1]
+    back = " && ".join(f"doflow quarantine restore {one}" for one in ids) or "doflow quarantine list"
+    return UsageError(
+        f"{step.id} was killed; its partial {', '.join(aside)} is in quarantine: nothing was adopted",
+        f"{decisions.continue_command(context)}   runs the step   or   {back}   restores it; then: doflow adopt {step.id}",
+    )
+
+
+def _phase(work: ActiveRun, said: str) -> tuple[Step, str] | None:
+    """The step and number of a phase such as `implement:2`."""
+    bare, _, number = said.removeprefix(f"{work.context.flow.name}:").partition(":")
+    step = work.context.flow.step(bare)
+    if not number or step is None or step.kind != "implement":
+        return None
+    known = [phase.number for phase, _ in freshness.phase_keys(step, work.context)]
+    if number not in known:
+        raise UsageError(f"{step.id} has no phase {number} (it has: {', '.join(known) or 'none'})", "doflow status")
+    return step, number
+
+
+def _one(args: argparse.Namespace, command: CommandContext, work: ActiveRun, step: Step, number: str) -> int:
+    context, name = work.context, f"{step.id}:{number}"
+    line = next(line for line in step_status.list_lines(context) if line.name == name)
+    if not line.reasons:
+        told = f"{name} is up to date: nothing to adopt"
+        return decisions.print_result(args, told, run=context.run.name, step=name, adopted=[])
+    if name not in context.record.returned and not args.anyway:
+        hint = f"doflow adopt {name} --anyway   marks it as done"
+        raise UsageError(f"{name} has not run yet, so there is nothing to adopt", hint)
+    command.session.begin(work)
+    paths = adoption.adopt_phase(context, step, number, "adopted by the user")
+    decisions.drop_doit_rows(context, (name,))
+    decisions.mark_paused(work, f"{name} was adopted")
+    told = f"adopted {name}: {', '.join(paths) or 'no file'}\ncontinue with:\n  {decisions.continue_command(context)}"
+    return decisions.print_result(args, told, run=context.run.name, step=name, adopted=list(paths))
+
+
+def _undone(step: Step, context: RunContext) -> str:
+    """A message about phases that are marked as done without having run."""
+    names = [f"{step.id}:{phase.number}" for phase, _ in freshness.phase_keys(step, context)] if step.phases else []
+    left = [name for name in names if name not in context.record.steps]
+    return f"{', '.join(left)} marked as done without having run" if left else ""
+
+
+def _step(work: ActiveRun, said: str, anyway: bool) -> Step:
+    step = decisions.find_step(work, said)
+    if step.kind == "gate":
+        raise UsageError(f"{step.id} is a gate and makes no files", f"doflow approve {step.id}")
+    if not step.makes and not anyway and not adoption.review_report(step, work.context):
+        undone = _undone(step, work.context)
+        hint = f"doflow adopt {step.id} --anyway   marks it as done" + (f" ({undone})" if undone else "")
+        hint += f"; one phase alone: doflow adopt {step.id}:N" if step.phases else ""
+        raise UsageError(f"{step.id} makes no files, so there is nothing to adopt", hint)
+    return step
+
+
+def _settled(step: Step, context: RunContext) -> bool:
+    lines = [
+        line
+        for line in step_status.list_lines(context)
+        if step.id in (line.step, line.name) and line.role in step_status.WORK
+    ]
+    return bool(lines) and not any(line.reasons or line.edited for line in lines)
+
+
+def _contract(step: Step, context: RunContext) -> None:
+    paths = tuple(context.files.path(said) for said in step.makes)
+    trouble = checks.problems(step, paths, context)
+    wanted = tuple(route.when for route in step.routes)
+    if not trouble and wanted and not commit.marker_in_artifact(step, context):
+        record = context.record.steps.get(step.id)
+        if record is None or record.marker not in wanted:
+            trouble = f"none of the lines {', '.join(f'`{when}`' for when in wanted)} is in {', '.join(paths)}"
+    if trouble:
+        missing = [path for path in paths if not context.files.digest(path)]
+        hint = f"fix it and repeat, or adopt it anyway: doflow adopt {step.id} --anyway"
+        hint = (
+            f"write {missing[0]} and repeat, or let the agent write it: {context.resume_command}" if missing else hint
+        )
+        raise UsageError(f"{step.id} failed its checks: {trouble}", hint)

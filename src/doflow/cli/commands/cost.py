@@ -1,0 +1,117 @@
+"""`doflow cost`: tokens, cost and time of agent calls, from the event logs. Read-only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from doflow.cli.context import CommandContext
+from doflow.cli.output import say, say_json, table, warn
+from doflow.runs import lockfile, usage
+from doflow.runs.catalogue import Run
+from doflow.runs.usage import Call, Sum
+from doflow.util import state_folder
+from doflow.util.errors import WorldError
+from doflow.util.text import format_duration
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+ABOUT = "Show tokens, cost and time of agent calls, for one run or all runs. Calls without a price are shown as unpriced, not free."
+EXAMPLES = """\
+  doflow cost                  the run of this branch, step by step
+  doflow cost 3 --by model     run 003-…, by model
+  doflow cost --all            every run of this project
+  doflow cost --all --json     every call, for programs"""
+
+_BY = ("step", "phase", "attempt", "role", "persona", "agent", "model", "run", "status")
+_HEAD = ("CALLS", "IN", "CACHED", "OUT", "USD", "TIME")
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("run", nargs="?", default="", help="run name or number (default: the run of this branch)")
+    parser.add_argument("--all", action="store_true", help="every run of this project")
+    parser.add_argument("--by", choices=_BY, default="", help="one line for each (default: step; with --all: run)")
+    parser.add_argument("--json", action="store_true", help="one JSON document, with every call")
+
+
+def cost(args: Namespace) -> int:
+    desk = CommandContext()
+    chosen = desk.runs() if args.all else (desk.run(args.run),)
+    by = args.by or ("run" if args.all else "step")
+    found = [call for run in chosen for call in _calls(desk, run)]
+    sums = usage.group_calls(found, lambda call: _name(call, by))
+    whole = usage.sum_calls(found)
+    if args.json:
+        say_json({
+            "runs": [run.name for run in chosen], "by": by, "sums": [one.plain() for one in sums],
+            "total": whole.plain(), "calls": [call.plain() for call in found],
+        })  # fmt: skip
+        return 0
+    title = "every run of this project" if args.all else f"{chosen[0].name} ({chosen[0].flow})"
+    if not found:
+        say(f"{title}: no agent calls recorded here")
+    else:
+        say(title)
+        table([(by.upper(), *_HEAD), *(_cells(one) for one in sums), *([_cells(whole)] if len(sums) > 1 else [])], "  ")
+        _remarks(whole, found)
+    for run in chosen:
+        _elsewhere(desk, run, found)
+    return 0
+
+
+def _calls(desk: CommandContext, run: Run) -> list[Call]:
+    path = desk.root / state_folder.RUNS / run.name / "events.jsonl"
+    return usage.load_calls(path, desk.session.project.settings())
+
+
+def _name(call: Call, by: str) -> str:
+    if by == "phase":
+        return f"{call.step}:{call.phase}" if call.phase else call.step
+    if by == "attempt":
+        return f"{call.step}:{call.phase} {call.attempt}" if call.phase else f"{call.step} {call.attempt}"
+    if by == "persona":
+        return f"{call.step} {call.persona or call.role}"
+    return str(getattr(call, by)) or "(unknown)"
+
+
+def _cells(one: Sum) -> tuple[str, ...]:
+    told = one.silent < one.calls
+    counts = [f"{count:,}" if told else "?" for count in (one.taken, one.cached, one.given)]
+    return (one.name, str(one.calls), *counts, _usd(one), format_duration(int(one.seconds)))
+
+
+def _usd(one: Sum) -> str:
+    """The cost column: unknown prices are never shown as 0."""
+    if one.usd is None:
+        return "unpriced" if one.unpriced else "?"
+    if one.usd == 0 and not one.unpriced:
+        return "free"
+    return usage.format_dollars(one.usd) + (" +" if one.unpriced or one.silent else "")
+
+
+def _remarks(whole: Sum, found: list[Call]) -> None:
+    if whole.unpriced:
+        names = ", ".join(sorted({call.agent for call in found if call.tokens and call.usd is None}))
+        say(f"{whole.unpriced:,} tokens are unpriced (agents: {names}).")
+        say("   next: set their price in doflow.yaml: `price: {in: …, out: …}` of the agent, or `prices: {MODEL: {…}}`")
+    if whole.silent:
+        ill = sum(1 for call in found if call.tokens is None and call.status != "done")
+        many = f"{whole.silent} call{'s' if whole.silent > 1 else ''}"
+        say(f"{many} did not report usage ({ill} of them failed); not included in the totals.")
+
+
+def _elsewhere(desk: CommandContext, run: Run, found: list[Call]) -> None:
+    """For a run whose event log is on another machine, show the cost in its lock file."""
+    if any(call.run == run.name for call in found):
+        return
+    try:
+        held = lockfile.read_lock(desk.root / run.dir / lockfile.NAME)
+    except WorldError as error:
+        warn(str(error))
+        return
+    paid: dict[str, Any] = (
+        {name: float(rec.by["usd"]) for name, rec in held.steps.items() if "usd" in rec.by} if held else {}
+    )
+    if paid:
+        total = usage.format_dollars(sum(paid.values()))
+        say(f"{run.name}: {total} for {', '.join(paid)} according to its lock file; its event log is not here.")

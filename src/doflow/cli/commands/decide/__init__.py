@@ -1,1 +1,0 @@
-"""Verbs by which a person decides."""

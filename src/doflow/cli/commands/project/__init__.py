@@ -1,1 +1,0 @@
-"""Verbs for a project and its settings."""

@@ -1,1 +1,0 @@
-"""Verbs that run flows and show runs."""

@@ -1,1 +1,0 @@
-"""Verbs for pipelines, guardians and hooks."""

@@ -1,0 +1,260 @@
+"""`doflow validate`: every problem in the settings and flows, each with file, line and column."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from doflow.agents import registry
+from doflow.cli.output import say, say_json
+from doflow.config import project, settings
+from doflow.engine.lifecycle import start
+from doflow.flow import plan, subflow
+from doflow.flow.dot import parser, validate as checks, validate as validate_references
+from doflow.flow.dot.model import Pipeline
+from doflow.flow.dot.validate import Diagnostic
+from doflow.flow.model import Flow, Origin, Profile, Settings, Step
+from doflow.flow.parsing import graph_checks, loader, static_checks
+from doflow.hooks import machine_loader
+from doflow.supervise.runner import orchestrator
+from doflow.util.errors import FlowError, Problem, UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+ABOUT = "Check doflow.yaml, all flows and all machines, including the packaged ones. Exit 1 if there are problems."
+EXAMPLES = """\
+  doflow validate                     everything
+  doflow validate feature             one flow
+  doflow validate drafts/new.yaml     a file outside flows/
+  doflow validate --strict            treat warnings as errors
+  doflow validate auth.dot            a DOT pipeline"""
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("what", nargs="*", metavar="FLOW|FILE", help="flows or files (default: all)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
+
+
+def validate(args: Namespace) -> int:
+    dots = [word for word in args.what if word.endswith((".dot", ".gv"))]
+    if dots and len(dots) == len(args.what):
+        return _pipelines(dots, args)
+    root = project.find()
+    problems: list[Problem] = []
+    chosen = _settings(root, problems)
+    flows = _named(root, args.what, chosen, problems) if args.what else _all(root, chosen, problems)
+    every = loader.load_catalogue(root, chosen.command_variant)
+    known = {flow.name: flow for flow in (*every.flows.values(), *flows)}
+    warnings = [] if problems else _unused_settings(root, chosen, every, known)
+    for flow in flows:
+        plan.build_plan(flow, chosen)
+        problems += [
+            *_agents(root, flow, chosen),
+            *_panes(flow, chosen),
+            *static_checks.protected_outputs(flow, chosen.protect),
+        ]
+        warnings += [
+            *graph_checks.missing_inputs(subflow.inline_subflows(flow, known)),
+            *static_checks.undeclared_params(flow),
+            *static_checks.unreachable_steps(flow),
+        ]
+    problems += _machines(root, flows, not args.what)
+    problems += warnings if args.strict else []
+    problems = list({str(problem): problem for problem in problems}.values())
+    warnings = [] if args.strict else warnings
+    if args.json:
+        found, doubts = ([one._asdict() for one in many]
+                         for many in (problems, warnings))  # fmt: skip
+        about = {"ok": not problems, "flows": [_plain(flow) for flow in flows]}
+        say_json({**about, "problems": found, "warnings": doubts})
+    else:
+        _tell(root, flows, problems)
+        for warning in warnings:
+            say(f"warning: {warning}")
+    return 1 if problems else 0
+
+
+def _pipelines(paths: list[str], args: Namespace) -> int:
+    """DOT pipelines: errors and warnings, each with its line."""
+    found: list[tuple[str, Diagnostic]] = []
+    root = project.find()
+    broken: list[Problem] = []
+    chosen = _settings(root, broken)
+    for path in paths:
+        try:
+            found += [
+                (path, remark)
+                for remark in _remarks(parser.read_pipeline(path), root, None if broken else chosen, args.strict)
+            ]
+        except FlowError as error:
+            found += [
+                (p.file, Diagnostic(checks.ERROR, "syntax", p.line, "", p.message, p.hint)) for p in error.problems
+            ]
+    levels = (checks.ERROR, checks.WARNING, checks.NOTE)
+    wrong, doubtful, notes = ([pair for pair in found if pair[1].level == level] for level in levels)
+    summary = f"{_many(len(wrong), 'error')}, {_many(len(doubtful), 'warning')}"
+    if args.json:
+        kinds = {"errors": wrong, "warnings": doubtful, "notes": notes}
+        listed = {kind: [{"file": path, **_remark(one)} for path, one in pairs] for kind, pairs in kinds.items()}
+        say_json({"valid": not wrong, **listed, "summary": summary})
+    else:
+        for path, remark in found:
+            say(
+                f"{path}:{remark.line}: {remark.level}: {remark.message}"
+                + (f"\n  hint: {remark.hint}" if remark.hint else "")
+            )
+        say(f"{'ok' if not wrong else 'not valid'}  {', '.join(paths)}  ({summary})")
+    return 1 if wrong else 0
+
+
+def _remarks(pipeline: Pipeline, root: Path, chosen: Settings | None, strict: bool) -> Iterator[Diagnostic]:
+    """Problems of the graph, of the files it names and of the agents it uses (if the settings are valid)."""
+    found = [*checks.check_pipeline(pipeline), *validate_references.missing_references(pipeline, str(root))]
+    for one in orchestrator.find_problems(pipeline, chosen, str(root), os.environ) if chosen else ():
+        words = "not under a guardian: " if one.level == checks.NOTE else ""
+        found.append(replace(one, message=f"{words}{one.message}"))
+    yield from checks.apply_strict(found, strict)
+
+
+def _remark(remark: Diagnostic) -> dict[str, object]:
+    return {name: getattr(remark, name) for name in (f.name for f in fields(Diagnostic))}
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _settings(root: Path, problems: list[Problem]) -> Settings:
+    try:
+        return settings.load(root, os.environ)
+    except FlowError as error:
+        problems.extend(error.problems)
+        return settings.load(Path(os.devnull), {})
+
+
+def _unused_settings(root: Path, chosen: Settings, every: loader.Catalogue, known: dict[str, Flow]) -> list[Problem]:
+    """Warnings: settings for steps that no flow has; skipped if a flow is broken, which may have them."""
+    if every.broken:
+        return []
+    piped = _registered(root, chosen, set(known), [])
+    return start.problems(root, chosen, start.steps(*known.values(), *piped, known=known))
+
+
+def _all(root: Path, chosen: Settings, problems: list[Problem]) -> list[Flow]:
+    found = loader.load_catalogue(root, chosen.command_variant)
+    for error in found.broken.values():
+        problems.extend(error.problems)
+    return [*found.flows.values(), *_registered(root, chosen, {*found.flows, *found.broken}, problems)]
+
+
+def _registered(root: Path, chosen: Settings, taken: set[str], problems: list[Problem]) -> list[Flow]:
+    """The valid DOT pipelines of doflow.yaml."""
+    flows = []
+    for _, made in project.list_pipelines(root, chosen.pipelines, taken):
+        if isinstance(made, FlowError):
+            problems.extend(made.problems)
+        else:
+            flows.append(made)
+    return flows
+
+
+def _named(root: Path, words: list[str], chosen: Settings, problems: list[Problem]) -> list[Flow]:
+    found = loader.load_catalogue(root, chosen.command_variant)
+    taken = {*found.flows, *found.broken}
+    for name, made in project.list_pipelines(root, [one for one in chosen.pipelines if one[0] in words], taken):
+        if isinstance(made, FlowError):
+            found.broken[name] = made
+        else:
+            found.flows[name] = made
+    flows = []
+    for word in words:
+        try:
+            if word in found.flows:
+                flows.append(found.flows[word])
+            elif word in found.broken:
+                problems.extend(found.broken[word].problems)
+            elif word.endswith((".dot", ".gv")):
+                wrong = checks.errors(checks.check_pipeline(parser.read_pipeline(word)))
+                problems.extend(Problem(word, one.line, 1, one.message, one.hint) for one in wrong)
+            elif os.path.basename(word) == "doflow.yaml":
+                settings.load(Path(os.path.abspath(word)).parent, os.environ)
+            elif word.endswith((".yaml", ".yml")) or os.sep in word:
+                flows.append(loader.load_flow(Path(word), root, chosen.command_variant))
+            else:
+                raise _unknown(word, [*found.flows, *found.broken])
+        except FlowError as error:
+            problems.extend(error.problems)
+    return flows
+
+
+def _unknown(word: str, known: list[str]) -> UsageError:
+    near = difflib.get_close_matches(word, known, 1)
+    return UsageError(f"unknown flow {word}", f"did you mean {near[0]}?" if near else f"flows: {', '.join(known)}")
+
+
+def _agents(root: Path, flow: Flow, chosen: Settings) -> Iterator[Problem]:
+    """Steps that name an agent without a profile."""
+    known = [profile.name for profile in chosen.agents]
+    for step in flow.steps:
+        for word, use in (("agent", ""), ("fallback", " as its fallback"), ("fixer", " as its fixer")):
+            name = getattr(step, word)
+            if name and "{" not in name and name not in known and name not in registry.KNOWN:
+                at = step.origin if flow.file.endswith((".dot", ".gv")) else loader.key_origin(root, step, word)
+                message = f"step {step.id} names the agent {name!r}{use}, which is not in doflow.yaml"
+                hint = f"agents: {', '.join(known)}; add it under `agents:` in doflow.yaml"
+                yield Problem(at.file, at.line, at.column, message, hint)
+
+
+def _panes(flow: Flow, chosen: Settings) -> list[Problem]:
+    """Steps in a tmux pane that could not be started."""
+    problems = []
+    for step in flow.steps:
+        name = _profile_name(step, chosen)
+        profile = chosen.profile(name) or (Profile(name, name) if name in registry.KNOWN else None)
+        if profile is not None and (step.via == "tmux" or step.judge):
+            try:
+                orchestrator.refuse_step(step, profile, chosen)
+            except UsageError as error:
+                at = step.origin
+                problems.append(Problem(at.file, at.line, at.column, error.message, error.hint))
+    return problems
+
+
+def _profile_name(step: Step, chosen: Settings) -> str:
+    """The profile of a step, as far as the files tell."""
+    return plan.routed_profile(step.id, chosen) or step.agent or "default"
+
+
+def _machines(root: Path, flows: list[Flow], every: bool) -> list[Problem]:
+    """Problems of the machines that steps name, or of all machines."""
+    problems: list[Problem] = []
+    users = {step.machine: step for flow in flows for step in flow.steps if step.machine}
+    for name in {*users, *(machine_loader.machine_names(root) if every else ())}:
+        try:
+            machine_loader.load_machine(root, name)
+        except FlowError as error:
+            problems += error.problems
+        except UsageError as error:
+            at = users[name].origin if name in users else Origin(f"flows/machines/{name}.yaml", 1, 1)
+            problems.append(Problem(at.file, at.line, at.column, error.message, error.hint))
+    return problems
+
+
+def _plain(flow: Flow) -> dict[str, object]:
+    return {"flow": flow.name, "file": flow.file, "packaged": flow.packaged, "steps": len(flow.steps)}
+
+
+def _tell(root: Path, flows: list[Flow], problems: list[Problem]) -> None:
+    for flow in flows:
+        place = "packaged" if flow.packaged else os.path.relpath(flow.file, root)
+        say(f"ok  {flow.name}  ({place}, {len(flow.steps)} step{'s' * (len(flow.steps) != 1)})")
+    for problem in problems:
+        say(str(problem))
+    if problems:
+        say(f"{len(problems)} problem{'s' if len(problems) > 1 else ''}")

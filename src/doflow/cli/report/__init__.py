@@ -1,1 +1,0 @@
-"""Reports that commands print."""

@@ -1,0 +1,151 @@
+"""The checks of a step's output. Each returns what is wrong, for the agent to fix; '' = the check passed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+
+from doflow.flow import backlog, markdown, tasklist
+from doflow.flow.model import Step
+from doflow.flow.parsing import loader, schema
+from doflow.flow.parsing.syntax import substitute
+from doflow.runs.context import RunContext
+from doflow.util.errors import FlowError, UsageError
+from doflow.util.process import environment, runner
+from doflow.util.process.runner import Command, Timeout
+
+Check = Callable[[Step, Sequence[str], RunContext], str]
+
+
+def problems(step: Step, paths: Sequence[str], context: RunContext) -> str:
+    """What is wrong with a step's artifacts, '' = nothing; later checks run only when earlier ones pass."""
+    for key, check in CHECKS.items():
+        if not key or getattr(step.check, key):
+            words = check(step, paths, context)
+            if words:
+                return words
+    return ""
+
+
+def check_artifact(step: Step, paths: Sequence[str], context: RunContext) -> str:
+    """Every artifact exists: a regular file inside the project, not empty if `not_empty` is set."""
+    return "\n".join(words for path in paths if (words := _artifact_problem(path, step, context)))
+
+
+def _artifact_problem(path: str, step: Step, context: RunContext) -> str:
+    full = os.path.join(context.root, path)
+    try:
+        found = os.lstat(full)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{path} was not written"
+    if not stat.S_ISREG(found.st_mode):
+        return f"{path} is not a regular file"
+    inside = os.path.realpath(full).startswith(os.path.realpath(context.root) + os.sep)
+    if not inside:
+        return f"{path} leads outside the project"
+    if found.st_size == 0 or (step.check.not_empty and not (context.files.text(path) or "").strip()):
+        return f"{path} is empty"
+    return ""
+
+
+def check_headings(step: Step, paths: Sequence[str], context: RunContext) -> str:
+    """The headings a step's artifacts must have, at any level, upper or lower case."""
+    have = {heading.title.casefold() for path in paths for heading in markdown.headings(context.files.text(path) or "")}
+    missing = [name for name in step.check.headings if name.casefold() not in have]
+    names = ", ".join(f"`## {name}`" for name in missing)
+    return f"{paths[0] if paths else step.id}: the heading {names} is missing" if missing else ""
+
+
+def check_ends(step: Step, paths: Sequence[str], context: RunContext) -> str:
+    """The line that a step's artifacts must end with: one of those that the step names."""
+    wanted = step.check.ends
+    for path in paths:
+        lines = (context.files.text(path) or "").rstrip().splitlines()
+        if not lines or lines[-1].strip() not in wanted:
+            return f"{path}: its last line must be {' or '.join(f'`{line}`' for line in wanted)}"
+    return ""
+
+
+def check_tasks(step: Step, paths: Sequence[str], context: RunContext) -> str:
+    """A task list that phases can be taken from, as docs/tasks.md says.
+
+    Of a step with several artifacts only the task lists count: the files that an `implement` step takes its phases from.
+    Of a review those that it reads: its fixer may have changed them.
+    """
+    words: list[str] = []
+    for path in _task_lists(step, paths, context):
+        found = tasklist.parse_task_list(context.files.text(path) or "")
+        words += [f"{path}:{problem.line}: {problem.message}" for problem in found.problems]
+        for warning in () if found.problems else found.warnings:
+            context.events.add("warning", step=step.id, message=f"{path}:{warning.line}: {warning.message}")
+    return "\n".join(words)
+
+
+def _task_lists(step: Step, paths: Sequence[str], context: RunContext) -> tuple[str, ...]:
+    read = [path for given in step.reads for path in context.files.expand(given.path)] if step.kind == "review" else []
+    known = tuple(path for path in (*paths, *read) if path in context.files.task_lists)
+    return known or tuple(paths)
+
+
+def check_backlog(step: Step, paths: Sequence[str], context: RunContext) -> str:
+    """A backlog that subtasks can be taken from, as docs/prd.md says; in a draft nothing is done yet."""
+    words: list[str] = []
+    for path in paths:
+        try:
+            found = backlog.parse_backlog(context.files.text(path) or "", path)
+        except UsageError as error:
+            words.append(error.message)
+            continue
+        begun = [item["id"] for item in backlog.all_items(found) if item["status"] != backlog.PLANNED]
+        if begun and step.kind == "agent":
+            words.append(f"{path}: the status of {', '.join(begun[:5])} is not `Planned`: doflow keeps the statuses")
+    return "\n".join(words)
+
+
+def check_schema(step: Step, paths: Sequence[str], context: RunContext) -> str:
+    """A YAML or JSON artifact is valid against the JSON Schema of the step."""
+    name = step.check.schema.lstrip("/")
+    rules = context.files.text(name)
+    if rules is None:
+        return f"the schema {name} of step {step.id} does not exist"
+    try:
+        wanted = loader.parse_yaml(rules, name)
+        if not isinstance(wanted, Mapping):
+            return f"the schema {name} of step {step.id} is not an object"
+        return "\n".join(words for path in paths for words in _schema_problems(path, context, wanted))
+    except FlowError as error:
+        return str(error)
+
+
+def _schema_problems(path: str, context: RunContext, wanted: Mapping[str, object]) -> list[str]:
+    value = loader.parse_yaml(context.files.text(path) or "", path)
+    return [f"{path}: {fault.message}" for fault in schema.check_against(value, wanted)]
+
+
+def check_run(step: Step, paths: Sequence[str], context: RunContext) -> str:
+    """A command of the project decides whether the result is right: exit code 0 = passed."""
+    argv = tuple(substitute(word, context.params_of(step)) for word in step.check.run)
+    log = str(context.state_dir / "logs" / f"{step.id}.check.log")
+    extra = {"DOFLOW_RUN": context.run.name, "DOFLOW_RUN_DIR": str(context.run_dir), "DOFLOW_STEP": step.id}
+    env = environment.for_shell(
+        context.environ, extra | {"DOFLOW_MAKES": "\n".join(str(context.root / p) for p in paths)}
+    )
+    if os.path.exists(log):
+        os.unlink(log)
+    result = runner.run(Command(argv, env=env, cwd=str(context.root)), log, log, step.timeout or Timeout())
+    if result.code == 0 and not result.stopped:
+        return ""
+    return f"{runner.explain(result, argv)}\n{runner.tail(log)}"
+
+
+#: the key of `check` that asks for it → the check, in the order in which they run; '' = always
+CHECKS: dict[str, Check] = {
+    "": check_artifact,
+    "headings": check_headings,
+    "ends": check_ends,
+    "tasks": check_tasks,
+    "backlog": check_backlog,
+    "schema": check_schema,
+    "run": check_run,
+}

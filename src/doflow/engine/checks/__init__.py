@@ -1,1 +1,0 @@
-"""Output contracts: one per file."""

@@ -1,0 +1,305 @@
+"""Running a job: start, attempt, record the result, check and repair, complete (lock file, commit, event log).
+
+The order of writes makes a job resumable: the next start completes whatever is missing. After `returned` no agent call
+is repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from doflow.agents import call, rate_limits
+from doflow.agents.call import Session
+from doflow.agents.rate_limits import RateLimitWait
+from doflow.engine import checks
+from doflow.engine.jobs import agent_results, commit, outcomes
+from doflow.engine.jobs.agent_results import ReturnedResult
+from doflow.flow.model import Outcome, Status
+from doflow.guard import quarantine
+from doflow.guard.fence.fence import Fence
+from doflow.runs import fingerprint, freshness
+from doflow.runs.context import RunContext
+from doflow.runs.job import Job
+from doflow.util.hints import Next
+from doflow.util.process import runner
+
+#: outcomes of a call that mean: try again later
+WAITING = frozenset({Status.RATE_LIMITED, Status.PAUSED, Status.CANCELLED, Status.AUTH})
+
+Produce = Callable[[Job, RunContext, int], Outcome]
+
+
+def run_job(job: Job, context: RunContext, fence: Fence, produce: Produce) -> Outcome:
+    """Run a job, or finish what an earlier process started."""
+    waiting: RateLimitWait | None = None
+    ended: Outcome | None = None
+    while ended is None:
+        entry = agent_results.find_returned(job, context) if job.name in context.record.returned else None
+        if entry is not None:
+            outcome = _resumed(job, context, fence, produce, entry)
+        else:
+            outcome = _refusal(job, context) or _attempts(job, context, fence, produce)
+        if outcome.status is Status.RATE_LIMITED:
+            waiting = waiting or rate_limits.RateLimitWait(job, context)
+            ended = waiting.over(outcome)
+        else:
+            ended = outcome
+    outcome = ended
+    if outcome.ok:
+        outcome = commit.complete_job(job, context, outcome)
+    if not outcome.ok:
+        outcome = outcomes.with_resume_time(outcome, context)
+        outcomes.log_outcome(job, context, outcome)
+    return outcome
+
+
+def _resumed(job: Job, context: RunContext, fence: Fence, produce: Produce, entry: Mapping[str, Any]) -> Outcome:
+    """The result is paid for: check it and, if it fails, hand it back for repair; the call is not repeated."""
+    outcome = agent_results.returned_outcome(entry)
+    if entry.get("unfinished"):
+        return _attempts(job, context, fence, produce, agent_results.ReturnedResult(entry, outcome, ""))
+    if entry.get("edited"):
+        names = ", ".join(entry["edited"])
+        message = f"{names}: changed since the agent of {job.name} returned; included in its result"
+        context.events.add("warning", **job.where, message=message)
+    context.events.add("resumed", **job.where)
+    trouble = check_returned_result(job, context, fence, entry, outcome)
+    if not trouble:
+        return outcome
+    if runner.stopping():
+        return _interrupted(job, context)
+    if not job.watched:
+        left = quarantine.failed(context, job, dict.fromkeys(job.makes, ""))
+        return outcomes.with_leftovers(outcomes.check_failed(job, context, trouble), left)
+    return _attempts(job, context, fence, produce, agent_results.ReturnedResult(entry, outcome, trouble))
+
+
+def quarantine_returned(job: Job, context: RunContext, fence: Fence) -> None:
+    """Move the result of an outdated version of the job to quarantine, so that the next call starts without it."""
+    entry = {**context.record.returned[job.name], "files": agent_results.unchanged_files(job, context)}
+    with context.guard:
+        fence.enter(job, entry)
+        try:
+            left = fence.undo(job, f"made by an earlier version of {job.name}")
+        finally:
+            fence.leave(job)
+        context.record.discard_returned(job.name)
+    if left:
+        message = f"{', '.join(left)}: made by an earlier version of {job.name}; moved to quarantine"
+        context.events.add("warning", **job.where, message=message, hint="doflow quarantine list")
+
+
+def _refusal(job: Job, context: RunContext) -> Outcome | None:
+    missing = (*job.key.missing, *fingerprint.read_digests(job.step.needs, context.files)[1])
+    if missing:
+        names = ", ".join(missing)
+        why = Next(("doflow", "why", job.step.id), does="shows what it depends on")
+        make = Next(why="create the file, or run the step that makes it")
+        return Outcome(
+            Status.FAILED, f"{job.step.id}: missing input{'s' if len(missing) > 1 else ''}: {names}", next=(why, make)
+        )
+    if job.phase is None and job.step.id not in context.options.force:
+        edited = freshness.manually_edited_files(job.step, context) if job.step.makes else ()
+        if edited:
+            return outcomes.edits_in_the_way(job, context, edited)
+    return None
+
+
+def _attempts(
+    job: Job, context: RunContext, fence: Fence, produce: Produce, again: ReturnedResult | None = None
+) -> Outcome:
+    seen: dict[str, int] = {}
+    attempt = 0
+    while True:
+        attempt += 1
+        outcome = _attempt(job, context, fence, produce, attempt, again if attempt == 1 else None)
+        seen[outcome.reason] = seen.get(outcome.reason, 0) + 1
+        if outcome.ok or not outcome.transient:
+            return outcome
+        retry = rate_limits.retry_policy(job, context)
+        if attempt > retry.attempts:
+            return outcome
+        if seen[outcome.reason] > 2:
+            return replace(outcome, reason=f"{outcome.reason} (failed 3 times with the same error; giving up)")
+        wait = rate_limits.backoff_seconds(retry, attempt)
+        context.events.add("retry", **job.where, attempt=attempt, reason=outcome.reason, wait=round(wait, 3))
+        if not rate_limits.sleep(wait):
+            return Outcome(Status.CANCELLED, "interrupted while waiting for the next attempt")
+
+
+def _attempt(
+    job: Job, context: RunContext, fence: Fence, produce: Produce, attempt: int, again: ReturnedResult | None
+) -> Outcome:
+    """One attempt from a snapshot; if it fails, the working tree is restored and what it left goes to quarantine."""
+    watched = job.watched
+    begun = {path: context.files.digest(path) for path in job.makes}
+    for path in job.makes:
+        (context.root / path).parent.mkdir(parents=True, exist_ok=True)
+    if watched:
+        with context.guard:
+            fence.enter(job, again.entry if again else None)
+    event = "phase_starting" if job.phase else "step_starting"
+    title: dict[str, Any] = {"title": job.phase.title, "of": job.of} if job.phase else {}
+    if again:
+        title["again"] = True
+    else:
+        context.record.discard_returned(job.name)
+    context.events.add(event, durable=job.paid, **job.where, **title, attempt=attempt, key=job.key.key, makes=begun)
+    try:
+        outcome = _produced(job, context, fence, produce, attempt, again)
+        if watched and not outcome.ok and not outcome.held:
+            with context.guard:
+                left = fence.undo(job, f"left by a failed attempt of {job.name}")
+            outcome = outcomes.with_leftovers(outcome, left)
+        elif not watched and not outcome.ok and not outcome.held:
+            outcome = outcomes.with_leftovers(outcome, quarantine.failed(context, job, begun))
+    except BaseException:
+        fence.abandon(job)
+        raise
+    if watched:
+        with context.guard:
+            fence.leave(job)
+    return outcome
+
+
+def _produced(
+    job: Job, context: RunContext, fence: Fence, produce: Produce, attempt: int, again: ReturnedResult | None
+) -> Outcome:
+    """Record the agent's result, check it, and hand it back for repair as often as the step allows."""
+    if again and not again.unfinished:
+        outcome, trouble, session, turns = (
+            again.outcome,
+            again.trouble,
+            call.session_from_entry(again.entry),
+            again.repairs,
+        )
+    else:
+        outcome = accept_result(job, context, fence, produce(job, context, attempt), attempt)
+        trouble, session, turns = _trouble(job, context, fence, outcome), call.session_of(outcome), 0
+    while trouble:
+        if runner.stopping():
+            return _interrupted(job, context)
+        if not job.paid or turns >= job.step.repair:
+            return outcomes.check_failed(job, context, trouble, outcome.denied)
+        turns += 1
+        with context.guard:
+            fence.keep(job)
+        outcome = accept_result(
+            job, context, fence, _hand_back(job, context, attempt, trouble, session), attempt, turns
+        )
+        if outcome.status in WAITING:  # the repair did not happen: keep the paid result for later
+            return postpone(job, context, fence, outcome)
+        trouble, session = _trouble(job, context, fence, outcome), call.session_of(outcome)
+    return outcome
+
+
+def postpone(job: Job, context: RunContext, fence: Fence, outcome: Outcome) -> Outcome:
+    """Restore the returned result; what an unfinished repair made of it goes to quarantine."""
+    with context.guard:
+        left = fence.back(job)
+    return outcomes.with_leftovers(replace(outcome, held=agent_results.find_returned(job, context) is not None), left)
+
+
+def _interrupted(job: Job, context: RunContext) -> Outcome:
+    """An interrupted check says nothing: the next command checks again."""
+    return Outcome(Status.CANCELLED, "interrupted", held=agent_results.find_returned(job, context) is not None)
+
+
+def _trouble(job: Job, context: RunContext, fence: Fence, outcome: Outcome) -> str:
+    return check_result(job, context, fence, outcome) if outcome.ok else ""
+
+
+def accept_result(
+    job: Job,
+    context: RunContext,
+    fence: Fence,
+    outcome: Outcome,
+    attempt: int,
+    repairs: int = 0,
+    unfinished: bool = False,
+) -> Outcome:
+    """Record the result as `returned` if nothing out of scope was written. After this no call is repeated."""
+    if not outcome.ok:
+        return outcome
+    with context.guard:
+        mine, strays = fence.look(job) if job.watched else ((), ())
+        if strays:
+            whose = replace(job, makes=()) if unfinished else job
+            held = bool(whose.makes) and not check_artifacts(whose, context, fence)
+            made = tuple(agent_results.changed_files(job, context, mine))
+            return outcomes.out_of_scope(whose, context, strays, made, fence.beside(job), held)
+        if job.phase and not mine:
+            context.events.add(
+                "warning", **job.where, message=f"the agent of {job.name} finished without changing any file"
+            )
+        files = agent_results.changed_files(job, context, mine)
+        if job.commits or files:
+            work = fence.work(job) if job.watched else ""
+            about = {"repairs": repairs, "work": work, "unfinished": unfinished}
+            agent_results.record_returned(job, context, files, outcome, attempt, **about)
+    return outcome
+
+
+def _hand_back(job: Job, context: RunContext, attempt: int, trouble: str, session: Session | None) -> Outcome:
+    context.events.add("warning", **job.where, message=f"check failed, handed back to the agent: {_first(trouble)}")
+
+    return call.call_agent(job, context, attempt, role="repair", trouble=trouble, session=session)
+
+
+def _first(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else ""
+
+
+if TYPE_CHECKING:
+    from doflow.guard.fence.fence import Fence
+
+
+def check_result(job: Job, context: RunContext, fence: Fence, outcome: Outcome) -> str:
+    """What is wrong with the artifacts or the answer; '' = nothing."""
+    trouble = check_artifacts(job, context, fence)
+    if not trouble and job.step.routes and not outcome.marker and not commit.find_marker(job, context, outcome.text):
+        wanted = ", ".join(f"`{route.when}`" for route in job.step.routes)
+        return f"none of the lines {wanted} is in the artifact or at the end of the answer"
+    return trouble
+
+
+def check_returned_result(
+    job: Job, context: RunContext, fence: Fence, entry: Mapping[str, Any], outcome: Outcome
+) -> str:
+    """Check a result of an earlier process; a check command is watched here, too."""
+    if not (job.watched and job.step.check.run):
+        return check_result(job, context, fence, outcome)
+    with context.guard:
+        fence.enter(job, entry)
+    try:
+        trouble = check_result(job, context, fence, outcome)
+    except BaseException:
+        fence.abandon(job)
+        raise
+    with context.guard:
+        fence.leave(job)
+    return trouble
+
+
+def check_artifacts(job: Job, context: RunContext, fence: Fence) -> str:
+    """What is wrong with the artifacts; '' = nothing."""
+    if not (job.watched and job.step.check.run):
+        return checks.problems(job.step, job.makes, context)
+    with by_command(job, context, fence, check=True):
+        return checks.problems(job.step, job.makes, context)
+
+
+@contextmanager
+def by_command(job: Job, context: RunContext, fence: Fence, check: bool) -> Iterator[None]:
+    """While a command of the flow runs: what it writes is not attributed to the agent."""
+    with context.guard:
+        fence.command_begins(job, check)
+    try:
+        yield
+    finally:
+        with context.guard:
+            fence.command_ended(job)
+            agent_results.update_returned(job, context)

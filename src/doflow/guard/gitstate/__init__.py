@@ -1,1 +1,0 @@
-"""Protection of git's own files and refs."""

@@ -1,1 +1,0 @@
-"""The working tree before and after a step."""

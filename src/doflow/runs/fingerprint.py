@@ -1,0 +1,161 @@
+"""Fingerprint of a step: a hash of everything its result depends on, in named parts, so that changes can be explained."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from doflow.flow import backlog, markdown
+from doflow.flow.model import Check, Prompt, Read, Step
+from doflow.flow.parsing import syntax
+from doflow.flow.parsing.syntax import substitute as substitute
+from doflow.runs.project_files import ProjectFiles
+
+ABSENT = ""
+PACKAGED = "packaged "
+#: a glob over more files than this counts as one value
+_MANY = 1000
+_Expanded = Sequence[tuple[Read, tuple[str, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """`key` = hash over `parts` and `reads`; `missing` = required inputs that do not exist; `files` = existing inputs
+    (see `input_files`)."""
+
+    key: str
+    parts: Mapping[str, str]
+    reads: Mapping[str, str]
+    missing: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+def step_key(
+    step: Step,
+    files: ProjectFiles,
+    params: Mapping[str, str],
+    note: str = "",
+    markers: Sequence[tuple[str, str]] = (),
+    diff: str = "",
+) -> Key:
+    """The current key of a step."""
+    facts = _facts(step)
+    parts = {"step": facts[1]}
+    if step.prompt is not None:
+        parts["prompt"] = _prompt(step.prompt)
+    if used := _used(step, facts[2], params):
+        parts["params"] = short_hash(used)
+    if note:
+        parts["note"] = short_hash(note)
+    if markers:
+        parts["follows"] = short_hash(list(markers))
+    if diff:
+        parts["diff"] = short_hash(diff)
+    if voices := [voice.text for voice in step.voices if not voice.packaged]:
+        parts["voices"] = short_hash(voices)
+    expanded = _expand(step.reads, files)
+    reads, missing = _digests(expanded, files)
+    own = {files.path(name) for name in step.makes}  # a glob may match the step's own artifacts, which are not inputs
+    reads = {path: digest for path, digest in reads.items() if path not in own}
+    return Key(hash_parts(parts, reads), parts, reads, missing, _present(expanded, own, files))
+
+
+def phase_key(step: Step, text: str, before: str) -> Key:
+    """The key of a phase: its section with empty boxes, its definition, the key of the phase before."""
+    parts = {"section": short_hash(markdown.untick_boxes(text).strip()), "step": _facts(step)[1]}
+    if step.prompt is not None:
+        parts["prompt"] = _prompt(step.prompt)
+    if before:
+        parts["before"] = before[:16]
+    return Key(hash_parts(parts, {}), parts, {})
+
+
+def input_files(step: Step, files: ProjectFiles) -> tuple[str, ...]:
+    """The files that a step reads and that exist now, without folders and without globs over very many files."""
+    return _present(_expand(step.reads, files), {files.path(name) for name in step.makes}, files)
+
+
+def _expand(reads: Sequence[Read], files: ProjectFiles) -> _Expanded:
+    return [(read, files.expand(read.path)) for read in reads]
+
+
+def _present(expanded: _Expanded, own: set[str], files: ProjectFiles) -> tuple[str, ...]:
+    few = [path for _, paths in expanded if len(paths) <= _MANY for path in paths if path not in own]
+    return tuple(path for path in dict.fromkeys(few) if os.path.isfile(os.path.join(files.root, path)))
+
+
+def read_digests(reads: Sequence[Read], files: ProjectFiles) -> tuple[dict[str, str], tuple[str, ...]]:
+    return _digests(_expand(reads, files), files)
+
+
+def _digests(expanded: _Expanded, files: ProjectFiles) -> tuple[dict[str, str], tuple[str, ...]]:
+    found: dict[str, str] = {}
+    missing: list[str] = []
+    for read, paths in expanded:
+        for path in paths:
+            shown = f"{path}#{read.section}" if read.section else path
+            found[shown] = _digest(path, read.section, files)
+            if not found[shown] and not read.optional:
+                missing.append(shown)
+        if not paths and not read.optional:
+            missing.append(files.path(read.path))
+    return found, tuple(missing)
+
+
+def hash_parts(parts: Mapping[str, str], reads: Mapping[str, str]) -> str:
+    return short_hash([sorted(parts.items()), sorted(reads.items())], 64)
+
+
+def short_hash(value: object, length: int = 16) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:length]
+
+
+_known: dict[int, tuple[Step, str, tuple[str, ...]]] = {}
+
+
+def _facts(step: Step) -> tuple[Step, str, tuple[str, ...]]:
+    """The constant parts of a step: the hash of its definition and the parameters it names. (`step` is kept so that its
+    id is not reused.)"""
+    held = _known.get(id(step))
+    if held is None:
+        if len(_known) > 20_000:
+            _known.clear()
+        texts = [step.prompt.text if step.prompt else "", step.shell, *step.run, *step.makes, *step.check.run]
+        named = {name for text in texts for name in syntax.params(text)}
+        held = _known[id(step)] = (step, _definition(step), tuple(sorted(named)))
+    return held
+
+
+def _definition(step: Step) -> str:
+    check = {field.name: value for field in fields(Check) if (value := getattr(step.check, field.name))}
+    parts = [step.kind, list(step.run), step.shell, list(step.makes), step.from_text, check]
+    return short_hash([*parts, list(step.personas), step.rounds, [route.when for route in step.routes]])
+
+
+def _prompt(prompt: Prompt) -> str:
+    return f"{PACKAGED}{prompt.name}" if prompt.packaged else short_hash(prompt.text)
+
+
+def _used(step: Step, named: Sequence[str], params: Mapping[str, str]) -> dict[str, str]:
+    own = {name: value for name, value in step.params if name != "index"}  # an item that only moved is unchanged
+    return {name: params[name] for name in named if name in params} | own
+
+
+def _digest(path: str, section: str, files: ProjectFiles) -> str:
+    if not section and path not in files.task_lists:
+        return files.digest(path)
+    text = files.text(path)
+    if text is None:
+        return ABSENT
+    if markdown.is_backlog(path):
+        text = backlog.without_statuses(text)
+    if section:
+        cut = markdown.section(text, section)
+        if cut is None:
+            return ABSENT
+        text = cut.strip()
+    return short_hash(markdown.untick_boxes(text), 64)

@@ -1,1 +1,0 @@
-"""Whether a step is up to date."""

@@ -1,1 +1,0 @@
-"""What is recorded of a run: event log, lockfile, fingerprints, usage."""

@@ -1,1 +1,0 @@
-"""An empty room. Where Python would keep it compiled, `bundle` keeps what a run imports."""

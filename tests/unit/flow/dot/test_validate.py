@@ -1,0 +1,103 @@
+"""Does every rule of a pipeline speak up, with the right line, and stay silent where all is well?"""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.dots import NODE
+
+from doflow.flow.dot import parser, validate
+
+GOOD = """digraph p {
+    graph [prd_ref="PRD-1" promise_id="promise-1"];
+    start [shape=Mdiamond handler="start" status="validated"];
+    impl [
+        shape=box
+        handler="codergen"
+        bead_id="B-1"
+        worker_type="backend"
+        acceptance="it works"
+        promise_ac="AC-1"
+    ];
+    gate [shape=hexagon handler="wait.human" gate="technical"];
+    good [shape=diamond];
+    exit [shape=Msquare];
+    start -> impl [label="begin"];
+    impl -> gate -> good;
+    good -> exit [condition="pass"];
+    good -> impl [condition="fail" label="retry"];
+}
+"""
+
+#: the node of the requirements, with what a pipeline needs around it
+AROUND = "    start [shape=Mdiamond]; exit [shape=Msquare]; gate [shape=hexagon];\n"
+FULL = "digraph auth {\n" + AROUND + NODE + "    start -> impl_auth -> gate -> exit\n}\n"
+
+
+def said(text: str) -> list[tuple[str, str, int, str]]:
+    return [(one.level, one.rule, one.line, one.node) for one in validate.check_pipeline(parser.parse_pipeline(text))]
+
+
+def test_a_good_pipeline_with_a_retry_edge_is_left_in_peace() -> None:
+    assert said(GOOD) == []
+
+
+def test_r2_53_the_full_example_node_validates_without_error() -> None:
+    assert validate.errors(validate.check_pipeline(parser.parse_pipeline(FULL))) == ()
+
+
+def test_r2_99_and_r2_100_a_worker_without_prd_ref_or_acceptance_is_warned_of() -> None:
+    text = GOOD.replace('prd_ref="PRD-1" ', "").replace('        acceptance="it works"\n', "")
+
+    assert said(text) == [("warning", "acceptance", 4, "impl"), ("warning", "prd_ref", 4, "impl")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("[shape=Mdiamond ", "[shape=box ", ("error", "shape", 3, "start")),
+        ('start [shape=Mdiamond handler="start" status="validated"];', "", ("error", "one-start", 1, "")),
+        ("exit [shape=Msquare];", "exit [shape=Msquare]; end [shape=Msquare]; good -> end;", ("error", "one-exit", 14, "end")),
+        ("impl -> gate -> good;", "impl -> gate -> good; gate -> start;", ("error", "start-edges", 16, "start")),
+        ("impl -> gate -> good;", "impl -> gate -> good; exit -> gate;", ("error", "exit-edges", 16, "exit")),
+        ("exit [shape=Msquare];", "exit [shape=Msquare]; lone [shape=hexagon];", ("error", "orphan", 14, "lone")),
+        ("exit [shape=Msquare];", "exit [shape=Msquare]; a [shape=hexagon]; a -> exit;", ("error", "unreachable", 14, "a")),
+        ("exit [shape=Msquare];", "exit [shape=Msquare]; a [shape=hexagon]; impl -> a;", ("warning", "dead-end", 14, "a")),
+        ("gate [shape=hexagon", "gate [shape=ellipse", ("error", "shape", 12, "gate")),
+        ('handler="wait.human"', 'handler="wait.forever"', ("error", "handler", 12, "gate")),
+        ("good [shape=diamond]", "good [shape=egg]", ("error", "handler", 13, "good")),
+        ('        bead_id="B-1"\n', "", ("error", "required", 4, "impl")),
+        ('        worker_type="backend"\n', "", ("error", "required", 4, "impl")),
+        ("gate [shape=hexagon ", "gate [shape=parallelogram ", ("error", "shape", 12, "gate")),
+        ('[condition="pass"]', "", ("error", "diamond", 13, "good")),
+        ('condition="pass"', 'condition="perhaps"', ("error", "condition", 17, "good")),
+        ('status="validated"', 'status="finished"', ("error", "status", 3, "start")),
+        ("impl -> gate -> good;", "impl -> gate -> good; gate -> impl;", ("error", "circle", 4, "impl")),
+        ("good [shape=diamond]", "good [shape=diamond max_retries=often]", ("error", "number", 13, "good")),
+        (' promise_id="promise-1"', "", ("warning", "promise", 4, "impl")),
+        ("impl -> gate -> good;", "impl -> gate -> good; impl -> gate;", ("warning", "twice", 16, "impl")),
+        ("gate [shape=hexagon handler=", "gate [shape=box bead_id=a worker_type=b x=", ("warning", "gate", 4, "impl")),
+        ("digraph p", "graph p", ("error", "digraph", 1, "")),
+    ],
+)  # fmt: skip
+def test_every_rule_says_what_is_wrong_and_in_which_line(old: str, new: str, found: tuple[str, str, int, str]) -> None:
+    text = GOOD.replace(old, new, 1)
+    assert text != GOOD
+
+    assert found in said(text)
+    for remark in validate.check_pipeline(parser.parse_pipeline(text)):
+        assert remark.message
+
+
+def test_strict_makes_every_warning_an_error() -> None:
+    text = GOOD.replace('prd_ref="PRD-1" ', "")
+
+    assert [one.level for one in validate.check_pipeline(parser.parse_pipeline(text), strict=True)] == ["error"]
+
+
+def test_r2_104_pipelines_in_the_words_of_others_still_validate() -> None:
+    """Conditions as `outcome=success`, labels for conditions, a start that is validated from the beginning."""
+    text = GOOD.replace('condition="pass"', 'condition="outcome=success"').replace(
+        'condition="fail" label="retry"', "label=fail"
+    )
+
+    assert said(text) == []
