@@ -163,7 +163,7 @@ def test_a_step_names_its_own_fallback_and_all_limited_is_a_rate_limit(work):
     assert (done.returncode, who(work)) == (3, ["one first", "one second"]), done.stdout
     work.flow("work", FLOW.replace("one.md}", "one.md, fallback: nobody}"))
     bad = work.doit("work", "--goal=y")
-    assert bad.returncode == 1 and "wants the agent 'nobody'" in bad.stdout
+    assert bad.returncode == 1 and "names the agent 'nobody'" in bad.stdout
 
 
 @pytest.mark.smoke

@@ -329,7 +329,7 @@ def test_a_reviewer_that_writes_is_refused_and_its_files_are_put_back(work):
 
     said = ran(work, code=1)
 
-    assert "a reviewer of check wrote" in said and "src/mine.py" in said and "doflow quarantine list" in said
+    assert "a reviewer of check modified" in said and "src/mine.py" in said and "doflow quarantine list" in said
     assert not (work.root / "src" / "mine.py").exists()
     assert (work.run_dir() / "plan.md").read_text() == "# Plan\n\nCRITICAL bad.\n"
     assert (work.state()["status"], work.git("status", "--porcelain")) == ("failed", "")

@@ -57,7 +57,7 @@ def _named(name: str, step: Step, context: RunContext) -> Profile:
         known = ", ".join(profile.name for profile in context.settings.agents)
         at = _place(name, step, context)
         raise UsageError(
-            f"{at}step {step.id} wants the agent {name!r}, which doflow.yaml does not define (defined: {known})",
+            f"{at}step {step.id} names the agent {name!r}, which doflow.yaml does not define (defined: {known})",
             f"add it below `agents:` in doflow.yaml, for example  {name}: {{use: command, argv: [python3, agent.py]}}",
         )
     return found
