@@ -15,7 +15,7 @@ from doflow.config import project, uptodate_stamp
 from doflow.engine.lifecycle import finish, start
 from doflow.engine.view_live import Live, fits
 from doflow.engine.view_text import Lines, Plain, View
-from doflow.git import head_reader
+from doflow.git import head_reader, stale_locks
 from doflow.guard.fence.fence import Fence
 from doflow.runs import next_steps, session_layout
 from doflow.runs.mutex import Holder
@@ -149,7 +149,7 @@ class Session:
                     f"killed {len(alive)} process{'es' if len(alive) > 1 else ''} left over from an interrupted run: "
                     f"{', '.join(map(str, sorted(alive)))}"
                 )
-        freed = head_reader.remove_stale_locks(head_reader.find_head(str(self.root)), holder.left)
+        freed = stale_locks.remove_stale_locks(head_reader.find_head(str(self.root)), holder.left)
         if freed:
             self.warn(f"removed stale git locks of an interrupted run: {', '.join(freed)}")
 
