@@ -616,7 +616,7 @@ def test_why_of_a_gate(project: Project):
     [
         ("plam", "hint: did you mean plan?"),
         ("implement:9", "has no phase 9"),
-        ("plan.gate", "tiny has no plan.gate (there are: plan)"),
+        ("plan.gate", "tiny has no plan.gate (known: plan)"),
     ],
 )
 def test_why_of_what_is_not_there(done: Project, step: str, words: str):

@@ -242,7 +242,7 @@ def test_a_dry_run_prints_exactly_what_is_sent_and_its_size(work):
     ("words", "said"),
     [
         (("work", "--dry-run", "plam"), "has no step plam"),
-        (("work", "--dry-run", "plan", "--gaol=x"), "no option --gaol"),
+        (("work", "--dry-run", "plan", "--gaol=x"), "unknown option: --gaol"),
     ],
 )
 def test_a_dry_run_of_what_is_not_there_is_refused_with_words(work, words, said):

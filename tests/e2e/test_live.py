@@ -178,7 +178,7 @@ def test_a_retry_is_seen_while_it_waits_and_kept_in_the_history(project):
 
     history = levelled(terminal.text())
     assert history[1] == ".  one:write"
-    assert re.fullmatch(r"   ! one:write: .* exit code 3.*; again in [234] s", history[2])
+    assert re.fullmatch(r"   ! one:write: .* exit code 3.*; retrying in [234] s", history[2])
     assert history[3:] == [".  one:write  (attempt 2)", "   specs/001-x/text.md · COMMIT", "done: 001-x (one)"]
 
 

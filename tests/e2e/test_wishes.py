@@ -120,7 +120,7 @@ def test_what_has_no_effect_on_a_step_that_runs_a_flow_is_refused(work, key):
     done = work.doflow("validate", "outer")
 
     assert done.returncode == 1
-    assert f"the key '{word}' has no effect on a step that runs a flow" in done.stdout
+    assert f"key '{word}' has no effect on a step that runs a flow" in done.stdout
     assert "set it on the steps of flow 'tiny'" in done.stdout
 
 

@@ -18,6 +18,7 @@ from doflow.util.errors import FlowError, Problem
 from doflow.util.process.runner import Timeout
 
 PASS, FAIL = "RESULT: pass", "RESULT: fail"
+#: these are part of a step's key: another text would run the steps of existing pipelines again
 _MUST = 'case "$(tail -n 1 "$1")" in "RESULT: pass") ;; *) tail -n 40 "$1"; exit 1;; esac'
 _TRY = """\
 sh -c "$1" >"$2" 2>&1
@@ -25,7 +26,7 @@ code=$?
 tail -c 20000 "$2"
 case $code in
   0) result=pass;;
-  126|127) echo "cannot run the command" >&2; exit $code;;
+  126|127) echo "the command cannot be run" >&2; exit $code;;
   *) [ "$code" -le 128 ] || exit "$code"; result=fail;;
 esac
 kept=$(tail -c 100000 "$2")
@@ -36,7 +37,7 @@ for file; do
   case "$(tail -n 1 "$file")" in
     "RESULT: pass") ;;
     "RESULT: fail") echo "$file"; echo "RESULT: fail"; exit 0;;
-    *) echo "the last line of $file isn't a RESULT line" >&2; exit 1;;
+    *) echo "the last line of $file is no RESULT" >&2; exit 1;;
   esac
 done
 echo "RESULT: pass"

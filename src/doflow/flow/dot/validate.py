@@ -218,12 +218,13 @@ def _remark(pipeline: Pipeline, node: Node, name: str, what: str, deed: str, roo
     return Diagnostic(WARNING, name, node.line, node.id, f"{node.id} refers to {what}, which does not exist", hint)
 
 
+#: a step's key holds its prompt: other words would run the steps of existing pipelines again
 _LINES = (
     ("prd_ref", "The requirements are in", ""),
-    ("prd_section", "The relevant section:", ""),
-    ("solution_design", "Read the solution design first:", "`"),
+    ("prd_section", "The section that concerns you:", ""),
+    ("solution_design", "The solution design, which you read first:", "`"),
     ("target_dir", "Work in the folder", "`"),
-    ("bead_id", "Issue:", ""),
+    ("bead_id", "The issue that this belongs to:", ""),
     ("worker_type", "You work as:", ""),
 )
 
@@ -243,7 +244,7 @@ def prompt_text(pipeline: Pipeline, node: Node) -> str:
         lines += [f"- {words} {quote}{said}{quote}"] if said else []
     acceptance = label_text(node.get("acceptance"))
     if acceptance:
-        lines += ["", "## Acceptance criteria", "", acceptance]
+        lines += ["", "## It is accepted when", "", acceptance]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -251,9 +252,9 @@ def review_text(pipeline: Pipeline, node: Node, judged: tuple[Node, ...]) -> str
     """The prompt of a reviewer: the reviewed assignments and the acceptance criteria."""
     lines = [f"# {node.label}", ""]
     lines += [label_text(node.get("prompt")), ""] if node.get("prompt") else []
-    lines += ["Review the work and decide whether it is accepted. Change nothing.", ""]
+    lines += ["Look at the work and decide whether it is accepted. Change nothing.", ""]
     for one in judged:
         lines += [f"## The assignment of {one.id}", "", prompt_text(pipeline, one)]
     if node.get("acceptance"):
-        lines += ["## Acceptance criteria", "", label_text(node.get("acceptance"))]
+        lines += ["## It is accepted when", "", label_text(node.get("acceptance"))]
     return "\n".join(lines).rstrip() + "\n"
