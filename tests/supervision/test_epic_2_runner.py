@@ -217,7 +217,7 @@ def test_one_node_has_one_runner(site: Any) -> None:
     assert second["status"] == "error"
     assert "a runner is already working on impl_auth" in second["message"]
     assert third.returncode == 1
-    assert "a runner is already working on impl_auth" in third.stderr
+    assert "a runner is working on impl_auth already" in third.stderr
 
 
 def test_a_new_runner_finds_the_session_of_a_killed_one_and_says_nothing_twice(site: Any) -> None:
