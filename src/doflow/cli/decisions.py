@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -93,13 +93,13 @@ def continue_command(context: RunContext) -> str:
     return next_command.continue_command(context)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: ArgumentParser) -> None:
     """Add the options of all commands that decide."""
     parser.add_argument("--run", default="", metavar="RUN", help="run name or number (default: the run of this branch)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def print_result(args: argparse.Namespace, words: str, **data: Any) -> int:
+def print_result(args: Namespace, words: str, **data: Any) -> int:
     """Print what happened, as text or as JSON."""
     if args.json:
         output.say_json(data | {"message": words})

@@ -65,7 +65,6 @@ def run_flow(root: str, asked: dict[str, str]) -> int:
 
 def _completed(asked: dict[str, str], session: Session) -> dict[str, str]:
     """Options without a flow apply to the run of this branch, or to the named run."""
-
     options = [name for name in asked if name not in ("flow", "json", "project-dir", "jobs")]
     if not options or _unknown(asked, []):
         return asked
@@ -101,7 +100,6 @@ def _for_programs(asked: dict[str, str]) -> bool:
 
 def show_prompt(root: str, asked: dict[str, str]) -> int:
     """Print the exact prompt, like `doflow plan --prompt`."""
-
     if not os.path.isdir(root):
         return refuse(f"{root} is not a folder", "json" in asked, "name an existing folder with --project-dir")
     os.chdir(root)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
 
 from doflow.cli import decisions, step_status
 from doflow.cli.context import CommandContext
@@ -24,13 +24,13 @@ EXAMPLES = """\
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("step", metavar="STEP", help="the step to mark as done")
     parser.add_argument("--anyway", action="store_true", help="even if its checks fail")
     decisions.add_options(parser)
 
 
-def adopt(args: argparse.Namespace) -> int:
+def adopt(args: Namespace) -> int:
     with decisions.open_run(args.run) as (command, work):
         context = work.context
         if work.back:
@@ -96,7 +96,7 @@ def _phase(work: ActiveRun, said: str) -> tuple[Step, str] | None:
     return step, number
 
 
-def _one(args: argparse.Namespace, command: CommandContext, work: ActiveRun, step: Step, number: str) -> int:
+def _one(args: Namespace, command: CommandContext, work: ActiveRun, step: Step, number: str) -> int:
     context, name = work.context, f"{step.id}:{number}"
     line = next(line for line in step_status.list_lines(context) if line.name == name)
     if not line.reasons:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from argparse import ArgumentParser, Namespace
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from doflow.agents import probe, registry
 from doflow.agents.probe import AgentStatus
@@ -14,9 +14,6 @@ from doflow.config import project, settings
 from doflow.flow.model import Profile
 from doflow.guard import sandbox
 from doflow.util.errors import UsageError
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
 
 ABOUT = "List the agents: installed, version, support for the flags doflow needs, login."
 EXAMPLES = """\

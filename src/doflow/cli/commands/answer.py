@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,7 @@ _ANSWERS = "answers in the order of the questions; a step name as first argument
 Asked = tuple[tuple[str, str, str], ...]  # step, file, question
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("answers", nargs="*", metavar="[STEP] ANSWER", help=_ANSWERS)
     parser.add_argument("--answer", action="append", default=[], metavar="N=TEXT", help="the answer to question N")
     parser.add_argument("--file", default="", metavar="F", help="read the answers from a file")
@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     decisions.add_options(parser)
 
 
-def answer(args: argparse.Namespace) -> int:
+def answer(args: Namespace) -> int:
     command = CommandContext()
     run = command.run(args.run)
     context = command.work(run).context
@@ -67,7 +67,7 @@ def answer(args: argparse.Namespace) -> int:
         return _write(args, asked, given, work)
 
 
-def _step(args: argparse.Namespace, asked: Asked) -> str:
+def _step(args: Namespace, asked: Asked) -> str:
     """Remove and return the first argument if it is a step with open questions; '' = all steps."""
     named = bool(args.answers) and args.answers[0] in {step for step, _, _ in asked}
     return str(args.answers.pop(0)) if named else ""
@@ -86,7 +86,7 @@ def _asked(context: RunContext, only: str = "") -> Asked:
     )
 
 
-def _list(args: argparse.Namespace, asked: Asked, context: RunContext) -> int:
+def _list(args: Namespace, asked: Asked, context: RunContext) -> int:
     if args.json:
         names = ("step", "file", "question")
         rows = [{"number": number, **dict(zip(names, row, strict=True))} for number, row in _numbered(asked)]
@@ -98,7 +98,7 @@ def _list(args: argparse.Namespace, asked: Asked, context: RunContext) -> int:
     return 0
 
 
-def _given(args: argparse.Namespace, asked: Asked) -> dict[int, str]:
+def _given(args: Namespace, asked: Asked) -> dict[int, str]:
     if args.file and (args.answers or args.answer):
         raise UsageError("--file cannot be combined with other answers", "use one of them")
     if args.file:
@@ -131,7 +131,7 @@ def _interview(asked: Asked) -> dict[int, str]:
     return given
 
 
-def _write(args: argparse.Namespace, asked: Asked, given: dict[int, str], work: ActiveRun) -> int:
+def _write(args: Namespace, asked: Asked, given: dict[int, str], work: ActiveRun) -> int:
     context = work.context
     paths = tuple(dict.fromkeys(asked[number - 1][1] for number in given))
     for path in paths:

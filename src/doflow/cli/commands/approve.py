@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
 
 from doflow.cli import decisions, step_status
 from doflow.engine.lifecycle.session import ActiveRun
@@ -22,13 +22,13 @@ EXAMPLES = """\
 _DECIDABLE = step_status.SETTLED | {"asks"}
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("step", nargs="?", default="", metavar="STEP", help="the step (default: the waiting one)")
     parser.add_argument("--note", default="", help="stored with the approval in doflow.lock")
     decisions.add_options(parser)
 
 
-def approve(args: argparse.Namespace) -> int:
+def approve(args: Namespace) -> int:
     with decisions.open_run(args.run) as (command, work):
         step = _step(work, args.step)
         context = work.context
@@ -80,8 +80,7 @@ def _waiting(context: RunContext) -> Step:
     if found:
         raise UsageError(f"several gates are waiting: {', '.join(asked)}", f"doflow approve {found[0].id}")
     raise UsageError(
-        f"no gate of run {context.run.name} is waiting",
-        f"{decisions.continue_command(context)}   or   doflow status",
+        f"no gate of run {context.run.name} is waiting", f"{decisions.continue_command(context)}   or   doflow status"
     )
 
 

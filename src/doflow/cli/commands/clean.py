@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +31,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "": 86400}
 Found = tuple[str, Path]  # what it is, where
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--logs", action="store_true", help="only old logs")
     parser.add_argument("--store", action="store_true", help="only unreferenced stored contents")
     parser.add_argument("--quarantine", action="store_true", help="only the quarantine; needs --older-than")
@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def clean(args: argparse.Namespace) -> int:
+def clean(args: Namespace) -> int:
     if args.quarantine and not args.older_than:
         raise UsageError("--quarantine needs --older-than", "doflow clean --quarantine --older-than 90d")
     before = time.time() - _seconds(args.older_than or "30d")
@@ -60,7 +60,7 @@ def clean(args: argparse.Namespace) -> int:
     return 0
 
 
-def _found(command: CommandContext, args: argparse.Namespace, before: float) -> Iterator[Found]:
+def _found(command: CommandContext, args: Namespace, before: float) -> Iterator[Found]:
     every = not (args.logs or args.store or args.quarantine)
     if every or args.logs:
         yield from (("old log", path) for path in _logs(command.root, before))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from argparse import ArgumentParser, Namespace
 
 from doflow.cli.output import say_json, table
 from doflow.config import project, settings
 from doflow.util.errors import UsageError
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
 
 ABOUT = "Show every setting, its value and where it comes from: a default, doflow.yaml or DOFLOW_SET_<PATH>."
 EXAMPLES = """\

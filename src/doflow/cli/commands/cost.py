@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from doflow.cli.context import CommandContext
 from doflow.cli.output import say, say_json, table, warn
@@ -12,9 +13,6 @@ from doflow.runs.usage import Call, Sum
 from doflow.util import state_folder
 from doflow.util.errors import WorldError
 from doflow.util.text import format_duration
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
 
 ABOUT = "Show tokens, cost and time of agent calls, for one run or all runs. Calls without a price are shown as unpriced, not free."
 EXAMPLES = """\

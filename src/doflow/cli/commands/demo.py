@@ -8,16 +8,13 @@ import shutil
 import signal
 import sys
 import tempfile
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from doflow.cli.commands import init
 from doflow.cli.output import say
 from doflow.util.errors import UsageError, WorldError
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
 
 ABOUT = "Run a complete flow in a temporary project. Works offline, needs no API key and changes nothing of yours."
 EXAMPLES = """\

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from doflow.cli import output
 from doflow.config import project
@@ -14,9 +15,6 @@ from doflow.flow.dot import editor, generate, order, parser, transitions, valida
 from doflow.flow.dot.model import CODERGEN, HANDLERS, PENDING, SHAPES, Node, Pipeline
 from doflow.util import atomic_files
 from doflow.util.errors import UsageError
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
 
 ABOUT = "DOT pipelines: their statuses, their nodes and edges, and new ones from a flow or a task list"
 EXAMPLES = """\
@@ -204,7 +202,6 @@ def _report(pipeline: Pipeline, args: Namespace, words: str) -> int:
 
 
 def _generate(args: Namespace) -> int:
-
     options = generate.GenerateOptions(args.prd_ref, args.worker_type, args.check)
     if args.flow:
         opened = project.open_project(project.find(), os.environ)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 
 from doflow.cli import output
@@ -26,7 +26,7 @@ EXAMPLES = """\
   doflow guardian escalate-to-terminal --issue "Which provider?" --option A --option B"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     deeds = parser.add_subparsers(dest="deed", metavar="TOOL", required=True)
     one = deeds.add_parser("run", help="run one pipeline, headless, to its end")
     one.add_argument("pipeline", metavar="PIPELINE", help="its .dot file, or the name it was started with")
@@ -55,9 +55,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _escalation(one)
 
 
-def guardian(args: argparse.Namespace) -> int:
+def guardian(args: Namespace) -> int:
     if args.deed == "launch":
-        named = [argparse.Namespace(pipeline=name, signals_dir=args.signals_dir) for name in args.pipelines]
+        named = [Namespace(pipeline=name, signals_dir=args.signals_dir) for name in args.pipelines]
         stdin = sys.stdin if sys.stdin is not None and sys.stdin.isatty() else None
         found = [runner.find_context(one) for one in named]
         return terminal.launch(args.pipelines, found, os.environ, _say(args), stdin, not args.no_wait, args.check)
@@ -86,7 +86,7 @@ def guardian(args: argparse.Namespace) -> int:
     return 0
 
 
-def _stop(context: PipelineContext, args: argparse.Namespace) -> int:
+def _stop(context: PipelineContext, args: Namespace) -> int:
     say = _say(args)
     ended = stop.stop(context, say)
     again = f"doflow guardian launch {os.path.relpath(context.dot)}"
@@ -94,13 +94,13 @@ def _stop(context: PipelineContext, args: argparse.Namespace) -> int:
     return 0
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def _common(parser: ArgumentParser) -> None:
     parser.add_argument("--check", type=float, default=2.0, metavar="SECONDS", help="how often to check the runners")
     parser.add_argument("--signals-dir", default="", metavar="PATH", help="the signals folder ($DOFLOW_SIGNALS)")
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
 
 
-def _escalation(parser: argparse.ArgumentParser) -> None:
+def _escalation(parser: ArgumentParser) -> None:
     for name, about in (
         ("issue", "what a person must decide"),
         ("summary", "summary of a complete pipeline"),
@@ -112,7 +112,7 @@ def _escalation(parser: argparse.ArgumentParser) -> None:
     runner.add_pipeline_options(parser)
 
 
-def _say(args: argparse.Namespace) -> Callable[[str], None]:
+def _say(args: Namespace) -> Callable[[str], None]:
     """Print progress, each line with its time."""
 
     def say(text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
 
 from doflow.hooks import handler
 from doflow.hooks.session_store import DEFAULT
@@ -16,11 +16,11 @@ EXAMPLES = """\
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("event", metavar="EVENT", help=", ".join(handler.EVENTS))
     parser.add_argument("--machine", metavar="NAME", help=f"the machine that decides (default: {DEFAULT})")
     parser.add_argument("--state", metavar="DIR", help="the state folder (default: ~/.claude/state)")
 
 
-def hook(args: argparse.Namespace) -> int:
+def hook(args: Namespace) -> int:
     raise UsageError("doflow hook: missing event", handler.USAGE)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from doflow.cli import output
@@ -25,7 +25,7 @@ EXAMPLES = """\
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="deed", metavar="install|remove|show", required=True)
     for name, about in (
         ("install", "install the hooks"),
@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             one.add_argument("--absolute", action="store_true", help=words)
 
 
-def hooks(args: argparse.Namespace) -> int:
+def hooks(args: Namespace) -> int:
     root = project.find()
     if args.deed == "show":
         return _show(root, args)
@@ -60,7 +60,7 @@ def hooks(args: argparse.Namespace) -> int:
     return 0
 
 
-def _installed(path: Path, args: argparse.Namespace, changed: bool, absolute: bool) -> None:
+def _installed(path: Path, args: Namespace, changed: bool, absolute: bool) -> None:
     words = f"{path} {'now enforces' if changed else 'already enforces'} {args.machine}"
     _report(args, path, changed, words)
     if args.json:
@@ -74,14 +74,14 @@ def _installed(path: Path, args: argparse.Namespace, changed: bool, absolute: bo
     output.say("next: doflow machine show   (the order);   doflow machine status   (the state of a session)")
 
 
-def _report(args: argparse.Namespace, path: Path, changed: bool, words: str) -> None:
+def _report(args: Namespace, path: Path, changed: bool, words: str) -> None:
     if args.json:
         output.say_json({"file": str(path), "changed": changed, "scope": args.scope, "agent": args.agent})
     else:
         output.say(words)
 
 
-def _show(root: Path, args: argparse.Namespace) -> int:
+def _show(root: Path, args: Namespace) -> int:
     rows = []
     for scope in install.SCOPES:
         if args.agent == "codex" and scope == "local":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from doflow.agents import registry
 from doflow.cli.output import say
@@ -15,9 +15,6 @@ from doflow.flow.parsing.syntax import COMMANDS
 from doflow.git import head_reader, refs
 from doflow.util import atomic_files
 from doflow.util.errors import UsageError
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
 
 ABOUT = "Make this git repository a doflow project: writes dodo.py, doflow.yaml and, with --flow, a first flow."
 EXAMPLES = """\

@@ -9,10 +9,10 @@ import os
 import stat
 import sys
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from doflow.cli.context import CommandContext
 from doflow.cli.output import say, say_json, table, warn
@@ -22,9 +22,6 @@ from doflow.runs.catalogue import Run
 from doflow.util import state_folder, stdio, timestamps
 from doflow.util.errors import UsageError, WorldError
 from doflow.util.text import clean
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
 
 ABOUT = "Print the output of agents and commands; without STEP, list the logs. Control characters are escaped."
 EXAMPLES = """\

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from doflow.cli import output
 from doflow.config import project
 from doflow.flow import diagram
 from doflow.flow.diagram import Arrow, Box, Graph
-from doflow.hooks import (
-    machine_loader,
-    session_admin,
-    session_store,
-    state_machine,
-)
+from doflow.hooks import machine_loader, session_admin, session_store, state_machine
+from doflow.hooks.state_machine import Doc, Machine
 from doflow.util.errors import UsageError
-
-if TYPE_CHECKING:
-    from doflow.hooks.state_machine import Doc, Machine
 
 ABOUT = "The order of sub-agents that hooks enforce (doflow hooks install): show and change the state of a session."
 EXAMPLES = """\
@@ -46,7 +39,7 @@ VERBS = {
 }
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="deed", metavar="|".join(VERBS), required=True)
     for name, about in VERBS.items():
         one = verbs.add_parser(name, help=about)
@@ -68,13 +61,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             one.add_argument("machine", nargs="?", default="", help="a name or a file (default: all of this project)")
 
 
-def machine(args: argparse.Namespace) -> int:
+def machine(args: Namespace) -> int:
     deeds = {"status": _status, "history": _history, "complete": _complete, "reset": _reset, "restore": _restore}
     deeds |= {"show": _show, "metrics": _metrics, "check": _check}
     return deeds[args.deed](args, str(project.find()))
 
 
-def _session(args: argparse.Namespace, root: str) -> session_store.Session:
+def _session(args: Namespace, root: str) -> session_store.Session:
     found = session_admin.find_session(root, os.environ, args.session)
     if found is None:
         raise UsageError(
@@ -83,7 +76,7 @@ def _session(args: argparse.Namespace, root: str) -> session_store.Session:
     return found
 
 
-def _status(args: argparse.Namespace, root: str) -> int:
+def _status(args: Namespace, root: str) -> int:
     if args.all:
         rows = [_row(root, ident) for ident in session_admin.session_keys(root, os.environ)]
         if args.json:
@@ -129,7 +122,7 @@ def _row(root: str, ident: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _history(args: argparse.Namespace, root: str) -> int:
+def _history(args: Namespace, root: str) -> int:
     session = _session(args, root)
     found = session_admin.load_document(session).get("history")
     entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
@@ -145,7 +138,7 @@ def _history(args: argparse.Namespace, root: str) -> int:
     return 0
 
 
-def _complete(args: argparse.Namespace, root: str) -> int:
+def _complete(args: Namespace, root: str) -> int:
     session = _session(args, root)
     found = session_admin.machine_for(root, session_admin.load_document(session))
     target = found["complete"]
@@ -163,7 +156,7 @@ def _complete(args: argparse.Namespace, root: str) -> int:
     return _changed(args, session, session_admin.change_state(session, found, action), target)
 
 
-def _reset(args: argparse.Namespace, root: str) -> int:
+def _reset(args: Namespace, root: str) -> int:
     session = session_admin.find_session(root, os.environ, args.session)
     if session is None:
         output.say("nothing to reset: no session in this project yet")
@@ -180,13 +173,13 @@ def _reset(args: argparse.Namespace, root: str) -> int:
     return _changed(args, session, session_admin.change_state(session, found, action), found["start"])
 
 
-def _restore(args: argparse.Namespace, root: str) -> int:
+def _restore(args: Namespace, root: str) -> int:
     session = _session(args, root)
     state = session_admin.restore(session)
     return _changed(args, session, f"restored: {state}", state)
 
 
-def _changed(args: argparse.Namespace, session: session_store.Session, words: str, state: str) -> int:
+def _changed(args: Namespace, session: session_store.Session, words: str, state: str) -> int:
     if args.json:
         output.say_json({"session_id": session.ident, "state": state, "file": session.path})
     else:
@@ -194,7 +187,7 @@ def _changed(args: argparse.Namespace, session: session_store.Session, words: st
     return 0
 
 
-def _show(args: argparse.Namespace, root: str) -> int:
+def _show(args: Namespace, root: str) -> int:
     session = session_admin.find_session(root, os.environ, args.session)
     doc = session_admin.load_document(session) if session else {}
     found = machine_loader.load_machine(root, args.machine) if args.machine else session_admin.machine_for(root, doc)
@@ -208,7 +201,7 @@ def _show(args: argparse.Namespace, root: str) -> int:
     return 0
 
 
-def _metrics(args: argparse.Namespace, root: str) -> int:
+def _metrics(args: Namespace, root: str) -> int:
     wanted = [args.session] if args.session and not args.all else session_admin.session_keys(root, os.environ)
     folders = [found.folder for one in wanted if (found := session_admin.find_session(root, os.environ, one))]
     metrics = session_admin.compute_metrics(folders)
@@ -229,7 +222,7 @@ def _metrics(args: argparse.Namespace, root: str) -> int:
     return 0
 
 
-def _check(args: argparse.Namespace, root: str) -> int:
+def _check(args: Namespace, root: str) -> int:
     if args.machine.endswith((".yaml", ".yml")):
         good: list[Machine] = [machine_loader.load_machine_file(Path(os.path.abspath(args.machine)), args.machine)]
     else:

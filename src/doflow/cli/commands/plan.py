@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from typing import TYPE_CHECKING
+from argparse import ArgumentParser, Namespace
 
 from doflow.agents import call
 from doflow.cli import forecast, next_command, step_status
@@ -24,12 +24,8 @@ from doflow.git import head_reader
 from doflow.runs import catalogue, freshness
 from doflow.runs.context import RunContext
 from doflow.runs.job import Job
+from doflow.runs.usage import Forecast
 from doflow.util.errors import DoflowError, UsageError
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-
-    from doflow.runs.usage import Forecast
 
 ABOUT = "Show what would run, in order, and why. Nothing is run or written."
 EXAMPLES = """\
@@ -205,7 +201,6 @@ def _json(context: RunContext, lines: tuple[Line, ...], stops: list[str], costs:
 
 def _prompt(work: ActiveRun, said: str, as_json: bool) -> int:
     """Print the exact prompt on stdout, its size on stderr."""
-
     context = as_started(work.context)
     name, _, number = said.removeprefix(f"{context.flow.name}:").partition(":")
     job = find_prompt_job(context, CommandContext.step(work, name), number)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import ArgumentParser, Namespace
 
 from doflow.cli import output
 from doflow.cli.context import CommandContext
@@ -20,7 +20,7 @@ EXAMPLES = """\
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="deed", metavar="list|show|restore", required=True)
     listing = verbs.add_parser("list", help="list all entries, oldest first")
     showing = verbs.add_parser("show", help="print the content of one entry")
@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         one.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def quarantine(args: argparse.Namespace) -> int:
+def quarantine(args: Namespace) -> int:
     command = CommandContext()
     store = Quarantine(command.root / state_folder.QUARANTINE)
     if args.deed == "list":

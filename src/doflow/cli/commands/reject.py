@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
 
 from doflow.cli import decisions
 from doflow.engine.lifecycle.session import ActiveRun
@@ -18,13 +18,13 @@ EXAMPLES = """\
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("step", metavar="STEP", help="the step to reject")
     parser.add_argument("--note", required=True, help="what is wrong, for the agent")
     decisions.add_options(parser)
 
 
-def reject(args: argparse.Namespace) -> int:
+def reject(args: Namespace) -> int:
     note = args.note.strip()
     if not note:
         hint = f'doflow reject {args.step} --note "…"'

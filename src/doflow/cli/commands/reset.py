@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import ArgumentParser, Namespace
 
 from doflow.cli import decisions
 from doflow.cli.context import CommandContext
@@ -24,14 +24,14 @@ EXAMPLES = """\
 _PAUSES = (".gate", ".clarify", ".route")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     about = "the step, a phase and those after it (implement:2), an item, a gate (plan.gate); default: the whole run"
     parser.add_argument("step", nargs="?", default="", metavar="STEP", help=about)
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     decisions.add_options(parser)
 
 
-def reset(args: argparse.Namespace) -> int:
+def reset(args: Namespace) -> int:
     with decisions.open_run(args.run) as (command, work):
         context = work.context
         if args.step.endswith(_PAUSES):
@@ -56,7 +56,7 @@ def reset(args: argparse.Namespace) -> int:
         return decisions.print_result(args, told, run=context.run.name, forgotten=list(names), commit=commit)
 
 
-def _asks_again(args: argparse.Namespace, command: CommandContext, work: ActiveRun) -> int:
+def _asks_again(args: Namespace, command: CommandContext, work: ActiveRun) -> int:
     """Withdraw the approval of a gate, and nothing else."""
     context, step = work.context, decisions.find_step(work, args.step)
     part = args.step.rpartition(".")[2]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from argparse import ArgumentParser, Namespace
 
 from doflow.cli import output
 from doflow.config import project, settings
@@ -25,7 +25,7 @@ EXAMPLES = """\
   doflow runner check-orchestrator-alive --session orch-impl-auth"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     deeds = parser.add_subparsers(dest="deed", metavar="TOOL", required=True)
     one = deeds.add_parser("run", help="watch the orchestrator of a node until the guardian ends it")
     one.add_argument("--node", required=True, help="the node's id")
@@ -48,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_session_options(one)
 
 
-def runner(args: argparse.Namespace) -> int:
+def runner(args: Namespace) -> int:
     context = find_context(args)
     if args.deed == "run":
         return loop.start(context, args.node, os.environ, args.check)
@@ -66,7 +66,7 @@ def runner(args: argparse.Namespace) -> int:
     return 0
 
 
-def wait(context: PipelineContext, args: argparse.Namespace, target: str) -> int:
+def wait(context: PipelineContext, args: Namespace, target: str) -> int:
     """Print a signal as JSON; a timeout is reported and isn't a success."""
     if tools.wait_for_signal(context, args, target, _print_signal):
         return 0
@@ -82,20 +82,20 @@ def _print_signal(found: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
-def find_context(args: argparse.Namespace) -> PipelineContext:
+def find_context(args: Namespace) -> PipelineContext:
     root = project.find()
     chosen = settings.load(root, os.environ)
     pipeline = args.pipeline or os.environ.get("DOFLOW_PIPELINE", "")
     return pipeline_context.find_context(str(root), chosen, os.environ, pipeline, args.signals_dir or "")
 
 
-def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
+def add_pipeline_options(parser: ArgumentParser) -> None:
     parser.add_argument("--pipeline", default="", help="the pipeline: its name or its .dot file ($DOFLOW_PIPELINE)")
     parser.add_argument("--signals-dir", default="", metavar="PATH", help="the signals folder ($DOFLOW_SIGNALS)")
     parser.add_argument("--json", action="store_true", help="report errors as JSON too (the tools always do)")
 
 
-def add_node_options(parser: argparse.ArgumentParser) -> None:
+def add_node_options(parser: ArgumentParser) -> None:
     """Options that describe a node; the rest comes from the pipeline's DOT file."""
     parser.add_argument("--node", required=True, help="the node's id")
     parser.add_argument("--prd", dest="prd_ref", default="", help="the PRD, for example PRD-AUTH-001")
@@ -111,13 +111,13 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add_pipeline_options(parser)
 
 
-def add_session_options(parser: argparse.ArgumentParser) -> None:
+def add_session_options(parser: ArgumentParser) -> None:
     parser.add_argument("--session", default="", help="the tmux session, for example orch-impl-auth")
     parser.add_argument("--node", default="", help="the node instead: impl_auth works in orch-impl-auth")
     add_pipeline_options(parser)
 
 
-def add_wait_options(parser: argparse.ArgumentParser, source: str = "") -> None:
+def add_wait_options(parser: ArgumentParser, source: str = "") -> None:
     parser.add_argument("--source", default=source, help="sender: runner, guardian")
     parser.add_argument("--target", default="", help="receiver: guardian, runner, terminal")
     parser.add_argument("--type", default="", help="only this kind of signal")
@@ -127,7 +127,7 @@ def add_wait_options(parser: argparse.ArgumentParser, source: str = "") -> None:
     add_pipeline_options(parser)
 
 
-def add_signal_options(parser: argparse.ArgumentParser, source: str) -> None:
+def add_signal_options(parser: ArgumentParser, source: str) -> None:
     parser.add_argument("kind", metavar="TYPE", help=", ".join(kinds_sent_by(source)))
     parser.add_argument("--node", default=None, help="the node's id")
     parser.add_argument("--option", action="append", default=None, help="an option to choose; may be repeated")

@@ -5,21 +5,18 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import Any
 
 from doflow.cli.output import say, say_json, table, warn
 from doflow.config import project
 from doflow.flow import diagram
+from doflow.flow.diagram import Graph
 from doflow.flow.dot import generate, parser
 from doflow.flow.model import Flow, Step
 from doflow.flow.parsing import loader, static_checks
 from doflow.util.errors import DoflowError, UsageError
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable
-
-    from doflow.flow.diagram import Graph
 
 ABOUT = "Draw a flow as a graph: steps, phases, gates, questions and routes. Without FLOW: list the flows."
 EXAMPLES = """\

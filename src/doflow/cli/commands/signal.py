@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import os
+from argparse import ArgumentParser, Namespace
 
 from doflow.cli import output
 from doflow.cli.commands import runner
@@ -22,7 +22,7 @@ EXAMPLES = """\
   doflow signal clean --days 0 --pipeline auth"""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     deeds = parser.add_subparsers(dest="deed", metavar="list|log|answer|clean", required=True)
     one = deeds.add_parser("list", help="open questions, and signals that are not handled yet")
     runner.add_pipeline_options(one)
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     runner.add_pipeline_options(one)
 
 
-def signal(args: argparse.Namespace) -> int:
+def signal(args: Namespace) -> int:
     context = runner.find_context(args)
     found = [context] if context.pipeline else [context, *_others(context)]
     deeds = {"list": _list, "log": _log, "answer": _answer, "clean": _clean}
@@ -50,10 +50,10 @@ def _others(context: PipelineContext) -> list[PipelineContext]:
         return []
     names = sorted(entry.name for entry in os.scandir(context.base) if entry.is_dir())
     known = [name for name in names if os.path.isdir(os.path.join(context.base, name, "processed"))]
-    return [runner.find_context(argparse.Namespace(pipeline=name, signals_dir=context.base)) for name in known]
+    return [runner.find_context(Namespace(pipeline=name, signals_dir=context.base)) for name in known]
 
 
-def _list(found: list[PipelineContext], args: argparse.Namespace) -> int:
+def _list(found: list[PipelineContext], args: Namespace) -> int:
     questions = [(context, one) for context in found for one in terminal.open_questions(context)]
     waiting = [(context, one) for context in found for one in context.store.waiting() if one.kind != "ESCALATION"]
     if args.json:
@@ -76,7 +76,7 @@ def _list(found: list[PipelineContext], args: argparse.Namespace) -> int:
     return 0
 
 
-def _log(found: list[PipelineContext], args: argparse.Namespace) -> int:
+def _log(found: list[PipelineContext], args: Namespace) -> int:
     rows = sorted(((context, one) for context in found for one in context.store.history()), key=lambda pair: pair[1].at)
     if args.json:
         output.say_json({"signals": [_plain(*pair) for pair in rows]})
@@ -92,7 +92,7 @@ def _log(found: list[PipelineContext], args: argparse.Namespace) -> int:
     return 0
 
 
-def _answer(found: list[PipelineContext], args: argparse.Namespace) -> int:
+def _answer(found: list[PipelineContext], args: Namespace) -> int:
     known = [(context, one) for context in found for one in terminal.open_questions(context)]
     fitting = [(context, one) for context, one in known if (one.reply or one.token).startswith(args.question)]
     exact = [(context, one) for context, one in fitting if (one.reply or one.token) == args.question] or fitting
@@ -114,7 +114,7 @@ def _answer(found: list[PipelineContext], args: argparse.Namespace) -> int:
     return 0
 
 
-def _clean(found: list[PipelineContext], args: argparse.Namespace) -> int:
+def _clean(found: list[PipelineContext], args: Namespace) -> int:
     gone = sum(
         context.store.clean(context.settings.supervision.keep_days if args.days is None else args.days)
         for context in found

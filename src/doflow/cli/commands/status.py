@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from doflow.cli import next_command, step_status
 from doflow.cli.context import CommandContext
 from doflow.cli.output import say, say_json, table, warn
+from doflow.cli.step_status import Line
 from doflow.config import project, uptodate_stamp
 from doflow.engine.jobs import adoption
 from doflow.engine.lifecycle.status_file import StatusFile
 from doflow.git import head_reader
 from doflow.runs import catalogue, mutex, session_layout
 from doflow.runs.catalogue import Run
+from doflow.runs.context import RunContext
 from doflow.util import locks, state_folder
 from doflow.util.errors import DoflowError
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-
-    from doflow.cli.step_status import Line
-    from doflow.runs.context import RunContext
 
 ABOUT = "Show what each run has done and what it waits for; with RUN, step by step. Read-only."
 _LEFT = "; the next command moves its unfinished changes to quarantine"
@@ -116,7 +113,6 @@ def _projected(root: Path, run: Run) -> dict[str, Any]:
 
 
 def _looked(root: Path, run: Run, state: dict[str, Any], working: Any) -> tuple[dict[str, Any], str, str]:
-
     after = next_command.preview_recovery(CommandContext(root).work(run))
     context = after.context
     adoption.preview_edits(context)
@@ -189,7 +185,6 @@ def _who(working: Mapping[str, Any]) -> str:
 
 
 def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool) -> int:
-
     desk = CommandContext(root)
     run = desk.run(name)
     after = next_command.preview_recovery(desk.work(run))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from doflow.agents import registry
 from doflow.cli.output import say, say_json
@@ -22,9 +22,6 @@ from doflow.flow.parsing import graph_checks, loader, static_checks
 from doflow.hooks import machine_loader
 from doflow.supervise.runner import orchestrator
 from doflow.util.errors import FlowError, Problem, UsageError
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
 
 ABOUT = "Check doflow.yaml, all flows and all machines, including the packaged ones. Exit 1 if there are problems."
 EXAMPLES = """\

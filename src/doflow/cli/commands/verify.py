@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
 
 from doflow.cli import audit, output
 from doflow.cli.audit import Inconsistency
@@ -18,12 +18,12 @@ EXAMPLES = """\
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", default="", metavar="RUN", help="run name or number (default: all)")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
-def verify(args: argparse.Namespace) -> int:
+def verify(args: Namespace) -> int:
     desk = CommandContext()
     chosen = (desk.run(args.run),) if args.run else desk.runs()
     held = mutex.is_held(desk.root)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from doflow.cli import next_command, step_status
 from doflow.cli.context import CommandContext
@@ -16,9 +17,6 @@ from doflow.flow.model import Step
 from doflow.runs import catalogue, freshness, mutex
 from doflow.runs.context import RunContext
 from doflow.util.errors import UsageError
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
 
 ABOUT = "Explain why a step is or is not up to date. Nothing is run or written."
 EXAMPLES = """\
