@@ -37,6 +37,19 @@ def table(rows: Iterable[Sequence[str]], indent: str = "") -> None:
         say(f"{indent}{'  '.join(cells)}".rstrip())
 
 
+def report(as_json: bool, value: object, text: str) -> int:
+    """Print a result, as JSON or as text; returns the exit code of success."""
+    if as_json:
+        say_json(value)
+    else:
+        say(text)
+    return 0
+
+
+def count_of(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def refuse(words: str, as_json: bool, hint: str = "doflow run --help") -> int:
     if as_json:
         sys.stderr.write(errors.error_json(words, hint))

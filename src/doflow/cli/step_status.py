@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Mapping
@@ -102,6 +103,15 @@ def step_commits(context: RunContext) -> dict[str, str]:
         elif entry["event"] == "reset":
             found.pop(name, None)
     return found
+
+
+def load_state(root: Path, run: str) -> dict[str, Any]:
+    """The status that the last process of a run wrote for other programs; {} = none that can be read."""
+    try:
+        state = json.loads((root / state_folder.RUNS / run / "pipeline-state.json").read_bytes())
+        return state if isinstance(state, dict) else {}
+    except (OSError, ValueError):
+        return {}
 
 
 def forgotten_tasks(root: Path) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from doflow.cli import decisions, step_status
+from doflow.cli import decisions, next_command, step_status
 from doflow.cli.context import CommandContext
 from doflow.engine import checks
 from doflow.engine.jobs import adoption, commit
@@ -40,53 +40,43 @@ def adopt(args: Namespace) -> int:
             return _one(args, command, work, *phase)
         step = _step(work, args.step, args.anyway)
         if _settled(step, context):
-            told = f"{step.id} is up to date and has no edits: nothing to adopt"
-            return decisions.print_result(args, told, run=context.run.name, step=step.id, adopted=[])
+            message = f"{step.id} is up to date and has no edits: nothing to adopt"
+            return decisions.print_result(args, context, message, step=step.id, adopted=[])
         if not args.anyway:
             _contract(step, context)
         undone = _undone(step, context)
         command.session.begin(work)
         paths = adoption.adopt_step(context, step.id, "adopted by the user")
         decisions.drop_doit_rows(context, (step.id,))
-        decisions.mark_paused(work, f"{step.id} was adopted")
         what = ", ".join((*paths, *adoption.review_report(step, context))) or undone or "it makes no file"
-        told = f"adopted {step.id}: {what}\ncontinue with:\n  {decisions.continue_command(context)}"
-        return decisions.print_result(args, told, run=context.run.name, step=step.id, adopted=list(paths))
+        reason, message = f"{step.id} was adopted", f"adopted {step.id}: {what}"
+        return decisions.conclude(args, work, reason, message, step=step.id, adopted=list(paths))
 
 
-def _not_what_was_seen(work: ActiveRun, said: str) -> None:
+def _not_what_was_seen(work: ActiveRun, name: str) -> None:
     """Raise if recovery just moved a killed agent's partial files to quarantine: the user saw those, so nothing is adopted."""
-    context, step = work.context, decisions.find_step(work, said.partition(":")[0] if _phase(work, said) else said)
-    aside = [path for said in step.makes if (path := context.files.path(said)) in work.back]
-    made = [path for path in aside if context.files.digest(path)]
-    begun = any(entry["step"] == step.id for entry in context.record.started.values())
-    if not aside and (step.makes or not begun):
+    context, step = work.context, decisions.find_step(work, name.partition(":")[0] if _phase(work, name) else name)
+    aside = [path for made in step.makes if (path := context.files.path(made)) in work.back]
+    restored = [path for path in aside if context.files.digest(path)]
+    started = any(entry["step"] == step.id for entry in context.record.started.values())
+    if not aside and (step.makes or not started):
         return
-    if aside and not made:
-        raise _half_written(work, step, aside)
-    what = f"{', '.join(made)} was restored" if made else "the files were restored"
-    raise UsageError(
-        f"{step.id} was killed; its partial result is in quarantine, and {what}: nothing was adopted",
-        f"{decisions.continue_command(context)}   runs the step   or   doflow quarantine list   shows the partial result   "
-        f"or   doflow adopt {said}   again, to keep the current files",
-    )
+    go = f"{next_command.continue_command(context)}   runs the step   or   "
+    if aside and not restored:  # the partial artifact did not exist before: it can be restored, and then adopted
+        kept = Quarantine(context.root / state_folder.QUARANTINE).entries()
+        ids = [entry.id[:8] for path in aside for entry in kept[::-1] if entry.path == path]
+        back = f"doflow quarantine restore {ids[0]}" if ids else "doflow quarantine list"
+        message = f"{step.id} was killed; its partial {', '.join(aside)} is in quarantine: nothing was adopted"
+        raise UsageError(message, f"{go}{back}   restores it; then: doflow adopt {step.id}")
+    what = f"{', '.join(restored)} was restored" if restored else "the files were restored"
+    message = f"{step.id} was killed; its partial result is in quarantine, and {what}: nothing was adopted"
+    again = f"or   doflow adopt {name}   again, to keep the current files"
+    raise UsageError(message, f"{go}doflow quarantine list   shows the partial result   {again}")
 
 
-def _half_written(work: ActiveRun, step: Step, aside: list[str]) -> UsageError:
-    """The artifact did not exist before: the partial one can be restored, and then adopted."""
-    context = work.context
-    kept = Quarantine(context.root / state_folder.QUARANTINE).entries()
-    ids = [one.id[:8] for path in aside for one in kept[::-1] if one.path == path][:1]
-    back = " && ".join(f"doflow quarantine restore {one}" for one in ids) or "doflow quarantine list"
-    return UsageError(
-        f"{step.id} was killed; its partial {', '.join(aside)} is in quarantine: nothing was adopted",
-        f"{decisions.continue_command(context)}   runs the step   or   {back}   restores it; then: doflow adopt {step.id}",
-    )
-
-
-def _phase(work: ActiveRun, said: str) -> tuple[Step, str] | None:
+def _phase(work: ActiveRun, name: str) -> tuple[Step, str] | None:
     """The step and number of a phase such as `implement:2`."""
-    bare, _, number = said.removeprefix(f"{work.context.flow.name}:").partition(":")
+    bare, _, number = name.removeprefix(f"{work.context.flow.name}:").partition(":")
     step = work.context.flow.step(bare)
     if not number or step is None or step.kind != "implement":
         return None
@@ -100,17 +90,15 @@ def _one(args: Namespace, command: CommandContext, work: ActiveRun, step: Step, 
     context, name = work.context, f"{step.id}:{number}"
     line = next(line for line in step_status.list_lines(context) if line.name == name)
     if not line.reasons:
-        told = f"{name} is up to date: nothing to adopt"
-        return decisions.print_result(args, told, run=context.run.name, step=name, adopted=[])
+        return decisions.print_result(args, context, f"{name} is up to date: nothing to adopt", step=name, adopted=[])
     if name not in context.record.returned and not args.anyway:
         hint = f"doflow adopt {name} --anyway   marks it as done"
         raise UsageError(f"{name} has not run yet, so there is nothing to adopt", hint)
     command.session.begin(work)
     paths = adoption.adopt_phase(context, step, number, "adopted by the user")
     decisions.drop_doit_rows(context, (name,))
-    decisions.mark_paused(work, f"{name} was adopted")
-    told = f"adopted {name}: {', '.join(paths) or 'no file'}\ncontinue with:\n  {decisions.continue_command(context)}"
-    return decisions.print_result(args, told, run=context.run.name, step=name, adopted=list(paths))
+    message = f"adopted {name}: {', '.join(paths) or 'no file'}"
+    return decisions.conclude(args, work, f"{name} was adopted", message, step=name, adopted=list(paths))
 
 
 def _undone(step: Step, context: RunContext) -> str:
@@ -120,8 +108,8 @@ def _undone(step: Step, context: RunContext) -> str:
     return f"{', '.join(left)} marked as done without having run" if left else ""
 
 
-def _step(work: ActiveRun, said: str, anyway: bool) -> Step:
-    step = decisions.find_step(work, said)
+def _step(work: ActiveRun, name: str, anyway: bool) -> Step:
+    step = decisions.find_step(work, name)
     if step.kind == "gate":
         raise UsageError(f"{step.id} is a gate and makes no files", f"doflow approve {step.id}")
     if not step.makes and not anyway and not adoption.review_report(step, work.context):
@@ -133,16 +121,13 @@ def _step(work: ActiveRun, said: str, anyway: bool) -> Step:
 
 
 def _settled(step: Step, context: RunContext) -> bool:
-    lines = [
-        line
-        for line in step_status.list_lines(context)
-        if step.id in (line.step, line.name) and line.role in step_status.WORK
-    ]
-    return bool(lines) and not any(line.reasons or line.edited for line in lines)
+    lines = [line for line in step_status.list_lines(context) if line.role in step_status.WORK]
+    own = [line for line in lines if step.id in (line.step, line.name)]
+    return bool(own) and not any(line.reasons or line.edited for line in own)
 
 
 def _contract(step: Step, context: RunContext) -> None:
-    paths = tuple(context.files.path(said) for said in step.makes)
+    paths = tuple(context.files.path(made) for made in step.makes)
     trouble = checks.problems(step, paths, context)
     wanted = tuple(route.when for route in step.routes)
     if not trouble and wanted and not commit.marker_in_artifact(step, context):
@@ -152,7 +137,6 @@ def _contract(step: Step, context: RunContext) -> None:
     if trouble:
         missing = [path for path in paths if not context.files.digest(path)]
         hint = f"fix it and repeat, or adopt it anyway: doflow adopt {step.id} --anyway"
-        hint = (
-            f"write {missing[0]} and repeat, or let the agent write it: {context.resume_command}" if missing else hint
-        )
+        if missing:
+            hint = f"write {missing[0]} and repeat, or let the agent write it: {context.resume_command}"
         raise UsageError(f"{step.id} failed its checks: {trouble}", hint)

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from doflow.cli import decisions, output
+from doflow.cli import decisions, next_command, output
 from doflow.cli.context import CommandContext
+from doflow.engine.jobs import commit
 from doflow.engine.lifecycle.session import ActiveRun
 from doflow.engine.steps import gate
 from doflow.flow import markdown
@@ -56,9 +57,8 @@ def answer(args: Namespace) -> int:
     if args.list:
         return _list(args, asked, context)
     if not asked:
-        raise UsageError(
-            f"no open questions in run {run.name}", f"{decisions.continue_command(context)}   or   doflow status"
-        )
+        go = next_command.continue_command(context)
+        raise UsageError(f"no open questions in run {run.name}", f"{go}   or   doflow status")
     given = _given(args, asked)
     with decisions.open_run(run.name) as (command, work):
         if _asked(work.context, step) != asked:
@@ -87,15 +87,15 @@ def _asked(context: RunContext, only: str = "") -> Asked:
 
 
 def _list(args: Namespace, asked: Asked, context: RunContext) -> int:
-    if args.json:
-        names = ("step", "file", "question")
-        rows = [{"number": number, **dict(zip(names, row, strict=True))} for number, row in _numbered(asked)]
-        output.say_json({"run": context.run.name, "questions": rows})
-    elif asked:
-        output.say(f"{_count(len(asked))} open in run {context.run.name}:{_lines(asked)}\n{_how(asked)}")
-    else:
-        output.say(f"no open questions in run {context.run.name}")
-    return 0
+    run = context.run.name
+    rows = [
+        {"number": number, "step": step, "file": path, "question": question}
+        for number, (step, path, question) in enumerate(asked, 1)
+    ]
+    text = f"{_count(asked)} open in run {run}:{_lines(asked)}\n{_how(asked)}"
+    return output.report(
+        args.json, {"run": run, "questions": rows}, text if asked else f"no open questions in run {run}"
+    )
 
 
 def _given(args: Namespace, asked: Asked) -> dict[int, str]:
@@ -106,16 +106,16 @@ def _given(args: Namespace, asked: Asked) -> dict[int, str]:
     if args.answers or args.answer:
         return number_answers(answers_from_arguments(args.answers, args.answer), len(asked))
     if not sys.stdin.isatty():
-        raise UsageError(f"{_count(len(asked))} open:{_lines(asked)}", _how(asked))
+        raise UsageError(f"{_count(asked)} open:{_lines(asked)}", _how(asked))
     return _interview(asked)
 
 
 def _interview(asked: Asked) -> dict[int, str]:
     """Ask one question after the other; an empty line asks again, end of input leaves the rest open."""
-    output.say(f"{_count(len(asked))} open; ^D leaves the rest open")
+    output.say(f"{_count(asked)} open; ^D leaves the rest open")
     given: dict[int, str] = {}
-    for number, (_, path, words) in _numbered(asked):
-        output.say(f"\n{number}. {words}   ({path})")
+    for number, (_, path, question) in enumerate(asked, 1):
+        output.say(f"\n{number}. {question}   ({path})")
         text = ""
         while not text:
             sys.stdout.write("> ")
@@ -135,23 +135,26 @@ def _write(args: Namespace, asked: Asked, given: dict[int, str], work: ActiveRun
     context = work.context
     paths = tuple(dict.fromkeys(asked[number - 1][1] for number in given))
     for path in paths:
-        mine = [(number, step) for number, (step, file, _) in _numbered(asked) if file == path]
-        step = context.flow.step(mine[0][1])
+        numbers = [number for number, (_, file, _) in enumerate(asked, 1) if file == path]
+        step = context.flow.step(asked[numbers[0] - 1][0])
         assert step is not None
-        _replace(path, tuple(given.get(number) for number, _ in mine), step, context)
-    told = [{"question": asked[number - 1][2], "answer": text} for number, text in sorted(given.items())]
+        _replace(path, tuple(given.get(number) for number in numbers), step, context)
+    pairs = [{"question": asked[number - 1][2], "answer": text} for number, text in sorted(given.items())]
     steps = list(dict.fromkeys(asked[number - 1][0] for number in sorted(given)))
-    context.events.add("answered", step=steps[0], files=list(paths), answers=told, by=decisions.git_user_name(context))
-    count = f"{len(given)} answer{'s' if len(given) > 1 else ''}"
-    commit = decisions.commit_decision(work, f"Answer {', '.join(steps)}: {count}", paths, steps[0])
+    context.events.add("answered", step=steps[0], files=list(paths), answers=pairs, by=decisions.git_user_name(context))
+    count = output.count_of(len(given), "answer")
+    made = commit.commit_lock(context, f"Answer {', '.join(steps)}: {count}", paths, steps[0])
     left = _asked(context)
-    _leave(left, steps[0], work)
-    words = f"{count} written into {', '.join(paths)}"
-    after = f"continue with:\n  {decisions.continue_command(context)}"
-    if left:
-        after = f"{_count(len(left))} left:{_lines(left)}\n{_how(left)}"
-    return decisions.print_result(args, f"{words}\n{after}", run=context.run.name, files=list(paths), answered=len(given),
-                         left=len(left), commit=commit)  # fmt: skip
+    data = {"files": list(paths), "answered": len(given), "left": len(left), "commit": made}
+    message = f"{count} written into {', '.join(paths)}"
+    if not left:
+        return decisions.conclude(args, work, f"the questions of {steps[0]} are answered", message, **data)
+    waits = context.flow.step(left[0][0])
+    assert waits is not None
+    gate.ask_questions(waits, context)
+    work.status_file.finish("paused")
+    message += f"\n{_count(left)} left:{_lines(left)}\n{_how(left)}"
+    return decisions.print_result(args, context, message, **data)
 
 
 def _replace(path: str, texts: tuple[str | None, ...], step: Step, context: RunContext) -> None:
@@ -165,26 +168,12 @@ def _replace(path: str, texts: tuple[str | None, ...], step: Step, context: RunC
     context.complete(step.id, replace(record, made=made), {path: Artifact(context.files.digest(path), author, step.id)})
 
 
-def _leave(left: Asked, step: str, work: ActiveRun) -> None:
-    if not left:
-        decisions.mark_paused(work, f"the questions of {step} are answered")
-        return
-    waits = work.context.flow.step(left[0][0])
-    assert waits is not None
-    gate.ask_questions(waits, work.context)
-    work.status_file.finish("paused")
-
-
-def _numbered(asked: Asked) -> list[tuple[int, tuple[str, str, str]]]:
-    return list(enumerate(asked, 1))
-
-
-def _count(number: int) -> str:
-    return f"{number} question{'s' if number != 1 else ''}"
+def _count(asked: Asked) -> str:
+    return output.count_of(len(asked), "question")
 
 
 def _lines(asked: Asked) -> str:
-    return "".join(f"\n  {number}. {words}   ({path})" for number, (_, path, words) in _numbered(asked))
+    return "".join(f"\n  {number}. {question}   ({path})" for number, (_, path, question) in enumerate(asked, 1))
 
 
 def _how(asked: Asked) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from doflow.cli import decisions, step_status
+from doflow.cli import decisions, next_command, step_status
+from doflow.engine.jobs import commit
 from doflow.engine.lifecycle.session import ActiveRun
 from doflow.engine.steps import gate
 from doflow.flow.model import Step
@@ -36,39 +37,38 @@ def approve(args: Namespace) -> int:
         held = context.record.approvals.get(step.id)
         again = held is not None and held.digest == seen
         command.session.begin(work)
-        was = decisions.read_status(context)
+        status = step_status.load_state(context.root, context.run.name).get("status")
         if held is None or not again:
             held = Approval(seen, decisions.git_user_name(context), args.note, timestamps.now())
             context.record.approve(step.id, held)
             context.events.add("approved", step=step.id, shown=seen, by=held.by, note=held.note)
-        commit = decisions.commit_decision(work, f"Approve {step.id}", _paths(step, context), step.id)
-        if was != "completed":
-            decisions.mark_paused(work, f"{step.id} is approved")
-        words = f"{step.id} was already approved by {held.by} at {held.at}" if again else f"approved {step.id}"
-        told = f"{words}{_shown(step, context)}\ncontinue with:\n  {decisions.continue_command(context)}"
-        return decisions.print_result(args, told, run=context.run.name, step=step.id, approved=True, again=again, by=held.by,
-                             note=held.note, commit=commit)  # fmt: skip
+        made = [context.files.path(name) for name in step.makes]  # committed with the approval, with manual edits
+        paths = tuple(path for path in made if context.files.digest(path))
+        data = {"step": step.id, "approved": True, "again": again, "by": held.by, "note": held.note}
+        data["commit"] = commit.commit_lock(context, f"Approve {step.id}", paths, step.id)
+        reason = f"{step.id} is approved" if status != "completed" else ""
+        message = f"{step.id} was already approved by {held.by} at {held.at}" if again else f"approved {step.id}"
+        shown = gate.shown_files(step, context)
+        return decisions.conclude(args, work, reason, f"{message}: {shown}" if shown else message, **data)
 
 
-def _step(work: ActiveRun, said: str) -> Step:
+def _step(work: ActiveRun, name: str) -> Step:
     """The step whose gate can be approved now."""
     context = work.context
-    if not said:
+    if not name:
         return _waiting(context)
-    step = decisions.find_step(work, said)
-    if not decisions.has_gate(step, context):
-        gates = ", ".join(other.id for other in context.flow.steps if decisions.has_gate(other, context)) or "none"
-        hint = f"`gate: Approve it?` on the step in {context.flow.file or 'the flow'} makes one"
-        raise UsageError(f"{step.id} has no gate (steps with one: {gates})", hint)
-    if step.id not in context.order.active():
-        raise UsageError(
-            f"{step.id} is not part of this run (its steps: {', '.join(context.order.active())})", "doflow status"
-        )
+    step = decisions.find_step(work, name)
+    hint = f"`gate: Approve it?` on the step in {context.flow.file or 'the flow'} makes one"
+    decisions.require_gate(step, context, hint)
+    active = context.order.active()
+    if step.id not in active:
+        raise UsageError(f"{step.id} is not part of this run (its steps: {', '.join(active)})", "doflow status")
     lines = step_status.list_lines(context)
     if any(line.step == step.id and line.state not in _DECIDABLE for line in lines):
         ahead = next(line for line in lines if line.state not in step_status.SETTLED)
         words = f"{ahead.name}: {'; '.join(ahead.reasons)}"
-        raise UsageError(f"the gate of {step.id} has not been reached ({words})", decisions.continue_command(context))
+        go = next_command.continue_command(context)
+        raise UsageError(f"the gate of {step.id} has not been reached ({words})", go)
     return step
 
 
@@ -79,16 +79,5 @@ def _waiting(context: RunContext) -> Step:
         return found[0]
     if found:
         raise UsageError(f"several gates are waiting: {', '.join(asked)}", f"doflow approve {found[0].id}")
-    raise UsageError(
-        f"no gate of run {context.run.name} is waiting", f"{decisions.continue_command(context)}   or   doflow status"
-    )
-
-
-def _paths(step: Step, context: RunContext) -> tuple[str, ...]:
-    """The approved files, committed with the approval, including manual edits."""
-    return tuple(path for said in step.makes if context.files.digest(path := context.files.path(said)))
-
-
-def _shown(step: Step, context: RunContext) -> str:
-    paths = gate.shown_files(step, context)
-    return f": {paths}" if paths else ""
+    go = next_command.continue_command(context)
+    raise UsageError(f"no gate of run {context.run.name} is waiting", f"{go}   or   doflow status")

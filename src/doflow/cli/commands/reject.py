@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from doflow.cli import decisions
+from doflow.cli import decisions, next_command
+from doflow.engine.jobs import commit
 from doflow.engine.lifecycle.session import ActiveRun
 from doflow.engine.steps import gate
 from doflow.flow.model import Step
@@ -37,48 +38,43 @@ def reject(args: Namespace) -> int:
         held = _worded(step, note, context)
         context.record.reject(step.id, held)
         context.events.add("rejected", step=step.id, note=held, by=decisions.git_user_name(context))
-        commit = decisions.commit_decision(work, f"Reject {step.id}: {note}", (), step.id)
-        decisions.mark_paused(work, f"{step.id} was rejected: {note}")
-        words = f"rejected {step.id}; its agent gets your note in the next run"
-        told = f"{words}\n{_edit(step, edited, context)}continue with:\n  {decisions.continue_command(context)}"
-        return decisions.print_result(args, told, run=context.run.name, step=step.id, rejected=True, note=held,
-                             edited=list(edited), commit=commit)  # fmt: skip
+        data = {"step": step.id, "rejected": True, "note": held, "edited": list(edited)}
+        data["commit"] = commit.commit_lock(context, f"Reject {step.id}: {note}", (), step.id)
+        message = f"rejected {step.id}; its agent gets your note in the next run"
+        if edited:
+            force = f"{next_command.continue_command(context)} --force={step.id}   lets the agent revise it"
+            message += f"\n{', '.join(edited)} has manual edits, so the next run pauses instead of changing it:"
+            message += f"\n  {force}   or   doflow adopt {step.id}   keeps your edits"
+        return decisions.conclude(args, work, f"{step.id} was rejected: {note}", message, **data)
 
 
-def _step(work: ActiveRun, said: str, note: str) -> Step:
+def _step(work: ActiveRun, name: str, note: str) -> Step:
     context = work.context
-    _phase(work, said)
-    step = decisions.find_step(work, said)
+    bare = name.removeprefix(f"{context.flow.name}:")
+    owner, _, number = bare.partition(":")
+    phased = context.flow.step(owner)
+    if number and phased is not None and phased.kind == "implement":  # its agent works from the task list
+        raise UsageError(f"{bare} is a phase, and its agent gets no note", _instead(phased, number, context))
+    step = decisions.find_step(work, name)
+    go = next_command.continue_command(context)
     if step.kind == "gate":
         maker = gate.maker(step, context)
         hint = f'doflow reject {maker.id if maker else "STEP"} --note "{note}"'
         raise UsageError(f"{step.id} is a gate; reject the step that made what it shows", hint)
     if step.kind in gate.NOTELESS:
-        who = gate.NOTELESS[step.kind]
-        hint = f"edit its inputs and run again, or force it: {decisions.continue_command(context)} --force={step.id}"
+        hint = f"edit its inputs and run again, or force it: {go} --force={step.id}"
         hint = _instead(step, "", context) if step.kind == "implement" else hint
-        raise UsageError(f"{step.id} {who}, so a note has no reader", hint)
+        raise UsageError(f"{step.id} {gate.NOTELESS[step.kind]}, so a note has no reader", hint)
     if not any(context.files.digest(context.files.path(made)) for made in step.makes):
         names = ", ".join(context.files.path(made) for made in step.makes) or "an artifact"
-        raise UsageError(f"nothing to reject yet: {step.id} has not made {names}", decisions.continue_command(context))
+        raise UsageError(f"nothing to reject yet: {step.id} has not made {names}", go)
     return step
 
 
-def _phase(work: ActiveRun, said: str) -> None:
-    """Raise for a phase: its agent works from the task list and gets no note."""
-    bare = said.removeprefix(f"{work.context.flow.name}:")
-    name, _, number = bare.partition(":")
-    step = work.context.flow.step(name)
-    if number and step is not None and step.kind == "implement":
-        raise UsageError(f"{bare} is a phase, and its agent gets no note", _instead(step, number, work.context))
-
-
 def _instead(step: Step, number: str, context: RunContext) -> str:
-    what = "its tasks in " if number else ""
-    return (
-        f"edit {what}{context.phases(step)}, then: {decisions.continue_command(context)}   or   "
-        f"doflow reset {step.id}:{number or 'N'}   runs it and the phases after it again"
-    )
+    edit = f"edit {'its tasks in ' if number else ''}{context.phases(step)}"
+    reset = f"doflow reset {step.id}:{number or 'N'}   runs it and the phases after it again"
+    return f"{edit}, then: {next_command.continue_command(context)}   or   {reset}"
 
 
 def _worded(step: Step, note: str, context: RunContext) -> str:
@@ -86,13 +82,3 @@ def _worded(step: Step, note: str, context: RunContext) -> str:
     record = context.record.steps.get(step.id)
     used = record is not None and record.parts.get("note") == fingerprint.short_hash(note)
     return f"{note}\n\n(This was said before, and the result still does not do it.)" if used else note
-
-
-def _edit(step: Step, edited: tuple[str, ...], context: RunContext) -> str:
-    if not edited:
-        return ""
-    go = decisions.continue_command(context)
-    return (
-        f"{', '.join(edited)} has manual edits, so the next run pauses instead of changing it:\n"
-        f"  {go} --force={step.id}   lets the agent revise it   or   doflow adopt {step.id}   keeps your edits\n"
-    )

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 from doflow.cli import decisions
 from doflow.cli.context import CommandContext
+from doflow.engine.jobs import commit
 from doflow.engine.lifecycle.session import ActiveRun
 from doflow.flow.model import Step
 from doflow.runs import freshness
@@ -21,7 +22,6 @@ EXAMPLES = """\
   doflow reset plan.gate          only your approval: the gate asks again, nothing else changes
   doflow reset --yes              the whole run, without asking
 """
-_PAUSES = (".gate", ".clarify", ".route")
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -34,26 +34,24 @@ def arguments(parser: ArgumentParser) -> None:
 def reset(args: Namespace) -> int:
     with decisions.open_run(args.run) as (command, work):
         context = work.context
-        if args.step.endswith(_PAUSES):
+        if args.step.endswith(decisions.PAUSES):
             return _asks_again(args, command, work)
         first, phase = _meant(work, args.step)
         steps = _following(first.id, context) if first else tuple(step.id for step in context.flow.steps)
         names = _names(steps, first, phase, context)
         if not names and not any(name in context.record.approvals for name in steps):
             what = f"{args.step} and the steps after it" if first else f"run {context.run.name}"
-            told = f"nothing of {what} is done: nothing to reset"
-            return decisions.print_result(args, told, run=context.run.name, forgotten=[], commit="")
+            message = f"nothing of {what} is done: nothing to reset"
+            return decisions.print_result(args, context, message, forgotten=[], commit="")
         if not args.yes:
             _agreed(names, args.step, context)
         command.session.begin(work)
         _forget(names, steps, context)
         decisions.drop_doit_rows(context, (*steps, *names))
         what = args.step or "everything"
-        commit = decisions.commit_decision(work, f"Reset {what}", (), first.id if first else "")
-        decisions.mark_paused(work, f"{what} was reset")
-        words = f"marked as not done: {', '.join(names) or what}; files are unchanged"
-        told = f"{words}\ncontinue with:\n  {decisions.continue_command(context)}"
-        return decisions.print_result(args, told, run=context.run.name, forgotten=list(names), commit=commit)
+        made = commit.commit_lock(context, f"Reset {what}", (), first.id if first else "")
+        message = f"marked as not done: {', '.join(names) or what}; files are unchanged"
+        return decisions.conclude(args, work, f"{what} was reset", message, forgotten=list(names), commit=made)
 
 
 def _asks_again(args: Namespace, command: CommandContext, work: ActiveRun) -> int:
@@ -64,32 +62,26 @@ def _asks_again(args: Namespace, command: CommandContext, work: ActiveRun) -> in
         what = "answers are in its artifact" if part == "clarify" else "route follows from its marker"
         hint = f"doflow reset {step.id}   resets the step and the steps after it"
         raise UsageError(f"{args.step} has no state of its own: its {what}", hint)
-    if not decisions.has_gate(step, context):
-        gates = ", ".join(other.id for other in context.flow.steps if decisions.has_gate(other, context)) or "none"
-        raise UsageError(f"{step.id} has no gate (steps with one: {gates})", f"doflow reset {step.id}")
-    about = {"run": context.run.name, "forgotten": [f"{step.id}.gate"]}
+    decisions.require_gate(step, context, f"doflow reset {step.id}")
     if step.id not in context.record.approvals:
-        told = f"{step.id} is not approved: nothing to withdraw"
-        return decisions.print_result(args, told, **about | {"forgotten": []}, commit="")
+        message = f"{step.id} is not approved: nothing to withdraw"
+        return decisions.print_result(args, context, message, forgotten=[], commit="")
     command.session.begin(work)
     context.record.withdraw_approval(step.id)
     context.events.add("reset", step=f"{step.id}.gate")
-    commit = decisions.commit_decision(work, f"Withdraw approval of {step.id}", (), step.id)
-    decisions.mark_paused(work, f"the approval of {step.id} was withdrawn")
-    words = f"withdrew the approval of {step.id}: its gate asks again; all steps stay done"
-    words += " (auto_approve is on: the next run approves it again)" if context.settings.auto_approve else ""
-    return decisions.print_result(
-        args, f"{words}\ncontinue with:\n  {decisions.continue_command(context)}", **about, commit=commit
-    )
+    made = commit.commit_lock(context, f"Withdraw approval of {step.id}", (), step.id)
+    message = f"withdrew the approval of {step.id}: its gate asks again; all steps stay done"
+    message += " (auto_approve is on: the next run approves it again)" if context.settings.auto_approve else ""
+    reason = f"the approval of {step.id} was withdrawn"
+    return decisions.conclude(args, work, reason, message, forgotten=[f"{step.id}.gate"], commit=made)
 
 
-def _meant(work: ActiveRun, said: str) -> tuple[Step | None, str]:
+def _meant(work: ActiveRun, name: str) -> tuple[Step | None, str]:
     """The named step and phase; no step = the whole run."""
-    if not said:
+    if not name:
         return None, ""
-    bare = said.removeprefix(f"{work.context.flow.name}:")
-    name, _, phase = bare.partition(":")
-    step = decisions.find_step(work, name)
+    bare, _, phase = name.removeprefix(f"{work.context.flow.name}:").partition(":")
+    step = decisions.find_step(work, bare)
     if phase:
         known = _parts(step, work.context)
         if phase not in known and f"{step.id}:{phase}" not in work.context.record.steps:

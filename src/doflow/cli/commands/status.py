@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
@@ -83,7 +82,7 @@ def _here(root: Path, known: Sequence[Run]) -> Run | None:
 def _row(root: Path, run: Run, working: Mapping[str, Any] | None, here: bool) -> dict[str, Any]:
     """One row of the table. A finished run is taken from its state file, unless it is checked out and its files changed;
     other runs are inspected."""
-    state = _projected(root, run)
+    state = step_status.load_state(root, run.name)
     waits = command = ""
     done = state.get("status") == "completed"
     if run.trouble is not None:
@@ -102,14 +101,6 @@ def _row(root: Path, run: Run, working: Mapping[str, Any] | None, here: bool) ->
         "branch": run.branch, "goal": run.goal, "dir": run.dir,
         "current": run.branch == head_reader.find_head(str(root)).branch, "waits": waits, "next": command,
     }  # fmt: skip
-
-
-def _projected(root: Path, run: Run) -> dict[str, Any]:
-    try:
-        found = json.loads((root / state_folder.RUNS / run.name / "pipeline-state.json").read_bytes())
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError):
-        return {}
 
 
 def _looked(root: Path, run: Run, state: dict[str, Any], working: Any) -> tuple[dict[str, Any], str, str]:
@@ -191,7 +182,7 @@ def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool
     context = after.context
     adoption.preview_edits(context)
     lines = next_command.annotate_lines(step_status.list_lines(context, working is not None), after)
-    state = _alive(_ended(_projected(root, run) or _derived(context, lines), lines), working)
+    state = _alive(_ended(step_status.load_state(root, run.name) or _derived(context, lines), lines), working)
     commits = step_status.step_commits(context)
     told = next_command.find_advice(context, lines, working is not None, state.get("status") == "failed")
     if state["died"]:
