@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,9 @@ from doflow.util.errors import UsageError
 class CommandContext:
     """The project of a command: nothing is written unless `changing` is entered."""
 
-    def __init__(self, root: Path | None = None, environ: Mapping[str, str] | None = None) -> None:
-        self.session = Session(root or project.find(), os.environ if environ is None else environ)
-
-    @property
-    def root(self) -> Path:
-        return self.session.root
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or project.find()
+        self.session = Session(self.root, os.environ)
 
     def runs(self) -> tuple[Run, ...]:
         return catalogue.list_runs(self.root, self.session.project.layout)
@@ -55,10 +52,8 @@ class CommandContext:
         if run.trouble is not None:
             raise run.trouble
         if run.flow not in self.session.project.about:
-            broken = self.session.project.broken.get(run.flow)
-            raise UsageError(
-                broken or f"run {run.name} uses the flow {run.flow}, which does not exist", "doflow validate"
-            )
+            missing = f"run {run.name} uses the flow {run.flow}, which does not exist"
+            raise UsageError(self.session.project.broken.get(run.flow) or missing, "doflow validate")
         return tasks.open_run(self.session, run.flow, {"run": run.name, **options})
 
     @contextmanager
@@ -84,3 +79,10 @@ class CommandContext:
             hint = f"did you mean {near[0]}?" if near else "doflow status"
             raise UsageError(f"{work.context.flow.name} has no step {name} (it has: {', '.join(known)})", hint)
         return step
+
+
+def unknown_flow(name: str, known: Collection[str], broken: Mapping[str, str]) -> UsageError:
+    if name in broken:
+        return UsageError(broken[name])
+    near = difflib.get_close_matches(name, known, 1)
+    return UsageError(f"unknown flow {name}", f"did you mean {near[0]}?" if near else f"flows: {', '.join(known)}")

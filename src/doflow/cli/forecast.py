@@ -18,91 +18,70 @@ from doflow.util import state_folder
 from doflow.util.text import format_duration
 
 
-class StepForecasts:
-    """Forecasts for the steps of one flow; the history is loaded on first use."""
+def forecast_steps(lines: Iterable[Line], context: RunContext) -> list[tuple[str, Forecast]]:
+    """The forecast of each line that calls an agent; `samples` 0 = no history with the current agent and model."""
+    steps = [(line, context.flow.step(line.step)) for line in lines if line.role in WORK]
+    called = [(line, step) for line, step in steps if step is not None and step.kind in BY_AGENT]
+    history = _history(context) if called else {}
+    found = []
+    for line, step in called:
+        calls = [call for call in history.get(line.step, ()) if call.tells and _is_same_agent(call, step, context)]
+        found.append((line.name, usage.forecast_usage(calls, phase=line.role == "phase")))
+    return found
 
-    def __init__(self, context: RunContext) -> None:
-        self._context = context
-        self._calls: dict[str, list[Call]] | None = None
 
-    def of(self, line: Line) -> Forecast:
-        """The forecast of a step; `samples` 0 = no history with the current agent and model."""
-        step = self._context.flow.step(line.step)
-        if step is None or not (step.kind in BY_AGENT or step.repair):
-            return Forecast()
-        found = [call for call in self._history().get(line.step, ()) if call.tells and self._same(call, step)]
-        return usage.forecast_usage(found, phase=line.role == "phase")
+def _history(context: RunContext) -> dict[str, list[Call]]:
+    """Every call of this flow's runs, by step; items count for their step."""
+    calls: dict[str, list[Call]] = {}
+    folder = context.root / state_folder.RUNS
+    for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
+        path = folder / name / "events.jsonl"
+        if _flow(path) == context.flow.name:
+            for call in usage.load_calls(path, context.settings):
+                calls.setdefault(call.step.partition(":")[0], []).append(call)
+    return calls
 
-    def _same(self, call: Call, step: Step) -> bool:
-        """Only calls of the same agent and model are used."""
-        if call.role == "fixer" and step.fixer:
-            step = replace(step, agent=step.fixer)
-        name = self._context.profile_of(step)
-        profile = self._context.settings.profile(name) or Profile(name, name)
-        model = selection.choose_model(step, profile, self._context)
-        return call.agent == name and call.use in ("", profile.use) and call.asked in (None, model)
 
-    def works(self, line: Line) -> bool:
-        """Whether an agent would be called for this line."""
-        step = self._context.flow.step(line.step)
-        return step is not None and line.role in WORK and step.kind in BY_AGENT
-
-    def _history(self) -> dict[str, list[Call]]:
-        """Every call of this flow's runs, by step; items count for their step."""
-        if self._calls is None:
-            self._calls = {}
-            folder = self._context.root / state_folder.RUNS
-            for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
-                path = folder / name / "events.jsonl"
-                if _flow(path) == self._context.flow.name:
-                    for call in usage.load_calls(path, self._context.settings):
-                        self._calls.setdefault(call.step.partition(":")[0], []).append(call)
-        return self._calls
+def _is_same_agent(call: Call, step: Step, context: RunContext) -> bool:
+    """Whether the call went to the agent and model that the step would use now."""
+    if call.role == "fixer" and step.fixer:
+        step = replace(step, agent=step.fixer)
+    name = context.profile_of(step)
+    profile = context.settings.profile(name) or Profile(name, name)
+    model = selection.choose_model(step, profile, context)
+    return call.agent == name and call.use in ("", profile.use) and call.asked in (None, model)
 
 
 def format_forecast(found: Forecast) -> str:
     """For a table column: median and 90th percentile."""
-    if not found.samples:
-        return "?"
-    if found.usd:
-        return (
-            f"{usage.format_dollars(found.usd[0])} (p90 {usage.format_dollars(found.usd[1])})"
-            if any(found.usd)
-            else "free"
-        )
-    if found.tokens:
+    if found.samples and found.usd:
+        return _pair("", found.usd, usage.format_dollars) if any(found.usd) else "free"
+    if found.samples and found.tokens:
         return f"{usage.format_tokens(int(found.tokens[0]))} tokens (p90 {usage.format_tokens(int(found.tokens[1]))})"
     return "?"
 
 
-def forecast_line(parts: Iterable[tuple[str, Forecast]]) -> str:
+def forecast_line(costs: list[tuple[str, Forecast]]) -> str:
     """The sum of all steps, and the steps without a forecast."""
-    named = list(parts)
-    if not named:
-        return ""
-    known = [found for _, found in named if found.samples]
-    unknown = [name for name, found in named if not found.samples]
+    known = [found for _, found in costs if found.samples]
     if not known:
         return "cost: unknown (no history for these steps)"
     whole = usage.sum_forecasts(known)
-    words = [_pair("", whole.usd, usage.format_dollars) if whole.usd else ""]
-    bare = [found for found in known if not found.usd and found.tokens]
-    if bare:
-        tokens = usage.sum_forecasts(bare).tokens
-        words.append(_pair("unpriced tokens ", tokens, lambda value: usage.format_tokens(int(value))))
-    silent = [name for name, found in named if found.samples and not found.usd and not found.tokens]
-    words.append(_pair("time ", whole.seconds, lambda value: format_duration(int(value))))
-    said = "; ".join(word for word in words if word)
-    rest = [*unknown, *silent]
-    return f"forecast: {said}" + (f"; unknown: {', '.join(rest)}" if rest else "")
+    parts = [_pair("", whole.usd, usage.format_dollars)]
+    unpriced = [found for found in known if not found.usd and found.tokens]
+    if unpriced:
+        tokens = usage.sum_forecasts(unpriced).tokens
+        parts.append(_pair("unpriced tokens ", tokens, lambda value: usage.format_tokens(int(value))))
+    parts.append(_pair("time ", whole.seconds, lambda value: format_duration(int(value))))
+    unknown = [name for name, found in costs if not found.samples]
+    unknown += [name for name, found in costs if found.samples and not found.usd and not found.tokens]
+    parts.append(f"unknown: {', '.join(unknown)}" if unknown else "")
+    return f"forecast: {'; '.join(part for part in parts if part)}"
 
 
-def forecast_values(parts: Iterable[tuple[str, Forecast]]) -> dict[str, Any]:
-    named = list(parts)
-    return {
-        **usage.sum_forecasts(found for _, found in named if found.samples).plain(),
-        "unknown": [name for name, found in named if not found.samples],
-    }
+def forecast_values(costs: list[tuple[str, Forecast]]) -> dict[str, Any]:
+    known = usage.sum_forecasts(found for _, found in costs if found.samples).plain()
+    return {**known, "unknown": [name for name, found in costs if not found.samples]}
 
 
 def _pair(what: str, pair: tuple[float, float] | None, form: Any) -> str:

@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
-        return _failed(error, "--json" in words, _tool(words))
+        return _failed(error, words)
 
 
 def tool_main() -> int:
@@ -62,20 +62,20 @@ def tool_main() -> int:
 
 
 def _verb(words: list[str]) -> int:
-    if words and words[0] == "hook" and words[1:] and words[1] not in ("-h", "--help"):
+    if words[:1] == ["hook"] and words[1:] and words[1] not in ("-h", "--help"):
         from doflow.hooks import handler
 
         return handler.run(words[1:])
     from doflow.util import stdio
 
     stdio.open_(patient=words[:1] == ["run"])
-    if words and words[0] == "run":
+    if words[:1] == ["run"]:
         from doflow.cli.commands import run
 
         return run.run(words[1:])
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     if not words or words[0] in ("-h", "--help", "help"):
-        return _help(words[1:] if words else [])
+        return _help(words[1:])
     if words[0] in ("-V", "--version", "version"):
         from doflow.util.version import VERSION
 
@@ -131,41 +131,31 @@ def _parser(verb: str, module: ModuleType) -> ArgumentParser:
 
             raise UsageError(f"{self.prog}: {message}", f"{self.prog} --help")
 
-    examples: str = module.EXAMPLES
     return Parser(
         prog=f"doflow {verb}",
         description=module.ABOUT,
-        epilog=f"examples:\n{examples}" if examples else None,
+        epilog=f"examples:\n{module.EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
 
 
-def _tool(words: list[str]) -> bool:
-    """The tools of guardian and runner always print one JSON object on standard output."""
-    if not words or words[0] not in ("guardian", "runner"):
-        return False
-    return len(words) < 2 or words[1] not in ("run", "launch", "stop")
-
-
-def _failed(error: Exception, as_json: bool, tool: bool = False) -> int:
+def _failed(error: Exception, words: list[str]) -> int:
     """Print doflow's and I/O errors as messages; anything else is a bug and is raised."""
-    from doflow.util.errors import DoflowError
+    from doflow.util.errors import DoflowError, error_json
 
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         error = DoflowError(f"{name}{error.strerror or error}", "check the file and the disk, then try again")
     if not isinstance(error, DoflowError):
         raise error
-    if tool:
+    if words[:1] in (["guardian"], ["runner"]) and words[1:2] not in (["run"], ["launch"], ["stop"]):
         from doflow.cli.output import say_json
 
-        say_json({"status": "error", "message": error.message, "hint": error.hint})
-    elif as_json:
-        from doflow.util import errors
-
-        problems = [{name: getattr(p, name) for name in p.__slots__} for p in getattr(error, "problems", ())]
-        sys.stderr.write(errors.error_json(error.message, error.hint, **({"problems": problems} if problems else {})))
+        say_json({"status": "error", "message": error.message, "hint": error.hint})  # the tools always print JSON
+    elif "--json" in words:
+        problems = [problem._asdict() for problem in getattr(error, "problems", ())]
+        sys.stderr.write(error_json(error.message, error.hint, **({"problems": problems} if problems else {})))
     else:
         from doflow.util.text import clean
 

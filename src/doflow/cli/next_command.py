@@ -9,6 +9,7 @@ from typing import Any
 
 from doflow.cli import step_status
 from doflow.cli.step_status import SETTLED, Line, is_on_other_branch
+from doflow.engine.jobs import adoption
 from doflow.engine.lifecycle import recovery
 from doflow.engine.lifecycle.session import ActiveRun
 from doflow.engine.steps import gate
@@ -113,16 +114,15 @@ def advice_for_event(name: str, end: Mapping[str, Any], where: Target) -> Advice
     """The advice from an unsuccessful entry of the event log, with the commands for the current branch.
 
     Entries of 0.1.0 have their hint only as text, which is shown unchanged."""
-    words, until = str(end["message"]), str(end.get("resumeAt") or "")
-    words = words if not name or name in words else f"{name}: {words}"
+    message, until = str(end["message"]), str(end.get("resumeAt") or "")
+    message = message if not name or name in message else f"{name}: {message}"
     steps, text = hints.from_entries(end.get("next")), str(end.get("hint") or "")
-    words += f" (try again at {until})" if until and not any(step.at for step in steps) else ""
-    advice = str(end.get("advice", ""))
+    message += f" (try again at {until})" if until and not any(step.at for step in steps) else ""
     if not steps and text:
         steps = (Next(why=text),)
     if not any(step.runs_flow for step in steps):
         steps = (*steps, Next(("doit", where.flow), link="then"))
-    return Advice(words, hints.text(advice, steps, where))
+    return Advice(message, hints.text(str(end.get("advice", "")), steps, where))
 
 
 def _ends(context: RunContext) -> list[tuple[str, Mapping[str, Any]]]:
@@ -184,47 +184,40 @@ def advice_for_line(line: Line, context: RunContext) -> Advice:
     return _advice(line.reasons[0], context, next_steps.resume(context, f"--force={again}", does="asks again"))
 
 
-@dataclass(frozen=True, slots=True)
-class AfterCrash:
-    """The run as the next start will recover it; `killed`: jobs that were killed and left files."""
+def preview_lines(work: ActiveRun, held: bool = False) -> tuple[tuple[Line, ...], bool]:
+    """The lines of a run as the next start will recover it, and whether a killed process has left something."""
+    killed = preview_recovery(work)
+    adoption.preview_edits(work.context)
+    lines = step_status.list_lines(work.context, held)
+    if not killed and not work.context.files.pending:
+        return lines, False
+    return tuple(_annotated(line, killed, work.context) for line in lines), True
 
-    context: RunContext
-    killed: frozenset[str] = frozenset()
 
-    def __bool__(self) -> bool:
-        return bool(self.killed or self.context.files.pending)
-
-
-def preview_recovery(work: ActiveRun) -> AfterCrash:
-    """Replace the context with the one after recovery, if a process was killed."""
+def preview_recovery(work: ActiveRun) -> frozenset[str]:
+    """Replace the context with the one after recovery, if a process was killed; returns the jobs that left files."""
     context = work.context
     window = (context.state_dir / "window").exists()
     idle = context.run.fresh or not (window or context.record.started)
-    if idle or step_status.is_on_other_branch(context) or mutex.is_held(context.root):
-        return AfterCrash(context)
+    if idle or is_on_other_branch(context) or mutex.is_held(context.root):
+        return frozenset()
     try:
         killed, pending = recovery.preview_recovery(context, work.fence)
     except DoflowError:
-        return AfterCrash(context)  # the next start reports it
+        return frozenset()  # the next start reports it
     if not (window and killed) and not pending:
-        return AfterCrash(context)
+        return frozenset()
     work.context = context.with_files(context.files.with_pending(pending))
-    return AfterCrash(work.context, killed)
+    return killed
 
 
-def annotate_lines(lines: tuple[Line, ...], after: AfterCrash) -> tuple[Line, ...]:
-    """The lines, with a remark where files will be moved to quarantine."""
-    return tuple(_annotated(line, after) for line in lines) if after else lines
-
-
-def _annotated(line: Line, after: AfterCrash) -> Line:
-    context = after.context
+def _annotated(line: Line, killed: frozenset[str], context: RunContext) -> Line:
+    """The line, with a remark if files will be moved to quarantine."""
     step = context.step(line.name) if line.role == "item" else context.flow.step(line.step)
-    made = (
-        [context.files.path(name) for name in step.makes] if step is not None and line.role in ("step", "item") else []
-    )
-    left = ", ".join(path for path in made if path in context.files.pending)
-    if not left and line.name not in after.killed:
+    makes = step.makes if step is not None and line.role in ("step", "item") else ()
+    left = ", ".join(path for name in makes if (path := context.files.path(name)) in context.files.pending)
+    if not left and line.name not in killed:
         return line
-    words = f"what a killed process left{f' in {left}' if left else ''} will be moved to quarantine by {continue_command(context)}"
-    return replace(line, remarks=(words, *line.remarks))
+    what = f"what a killed process left{f' in {left}' if left else ''}"
+    remark = f"{what} will be moved to quarantine by {continue_command(context)}"
+    return replace(line, remarks=(remark, *line.remarks))

@@ -9,7 +9,6 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 
-from doflow.util import errors
 from doflow.util.text import clean
 
 
@@ -48,11 +47,3 @@ def report(as_json: bool, value: object, text: str) -> int:
 
 def count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def refuse(words: str, as_json: bool, hint: str = "doflow run --help") -> int:
-    if as_json:
-        sys.stderr.write(errors.error_json(words, hint))
-    else:
-        sys.stderr.write(f"ERROR: {words}\n  hint: {hint}\n" if hint else f"ERROR: {words}\n")
-    return 1

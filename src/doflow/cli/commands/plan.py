@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from argparse import ArgumentParser, Namespace
 
 from doflow.agents import call
 from doflow.cli import forecast, next_command, step_status
-from doflow.cli.context import CommandContext
-from doflow.cli.forecast import StepForecasts
+from doflow.cli.context import CommandContext, unknown_flow
 from doflow.cli.output import say, say_json, table, warn
 from doflow.cli.step_status import Line
 from doflow.config import project
 from doflow.engine.doit import tasks
-from doflow.engine.jobs import adoption
 from doflow.engine.lifecycle import resolve_run, start
 from doflow.engine.lifecycle.session import ActiveRun
 from doflow.engine.steps import agent, reviewers, shell
@@ -34,13 +31,9 @@ EXAMPLES = """\
   doflow plan tiny --prompt plan    the exact prompt for the agent of `plan`"""
 
 _PAID = ("runs", "may run")
-_SUMS = (
-    ("runs", "to run"),
-    ("may run", "perhaps"),
-    ("pauses", "to wait for you"),
-    ("fails", "to fail"),
-    ("up to date", "up to date"),
-)
+_SUMS = {
+    "runs": "to run", "may run": "perhaps", "pauses": "to wait for you", "fails": "to fail", "up to date": "up to date",
+}  # fmt: skip
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -54,26 +47,26 @@ def arguments(parser: ArgumentParser) -> None:
 def plan(args: Namespace) -> int:
     command = CommandContext()
     work = _work(command, args)
-    after = next_command.preview_recovery(work)
-    context = after.context
     if args.prompt:
+        next_command.preview_recovery(work)
         return _prompt(work, args.prompt, args.json)
-    adoption.preview_edits(context)
-    lines = next_command.annotate_lines(step_status.list_lines(context), after)
+    lines, _ = next_command.preview_lines(work)
+    context = work.context
     stops = _stops(command, context)
-    ahead = StepForecasts(context)
-    costs = [(line.name, ahead.of(line)) for line in lines if _verdict(line, context) in _PAID and ahead.works(line)]
+    verdicts = [_verdict(line, context) for line in lines]
+    paid = [line for line, verdict in zip(lines, verdicts, strict=True) if verdict in _PAID]
+    costs = forecast.forecast_steps(paid, context)
     if args.json:
         return _json(context, lines, stops, costs)
     new = " (a new run)" if context.run.fresh and not step_status.is_on_other_branch(context) else ""
     say(f"{context.flow.name}: {context.run.name}{new}, branch {context.run.branch}")
     priced = {name: forecast.format_forecast(found) for name, found in costs}
     _table(lines, context, priced if any(found.samples for _, found in costs) else None)
-    for name in [line.name for line in lines if line.role == "step"]:
-        _say_routes(name, context)
-    found = [_verdict(line, context) for line in lines]
-    counts = [f"{found.count(word)} {words}" for word, words in _SUMS if word in found]
-    say(", ".join(counts) if set(found) != {"up to date"} else "nothing to run: everything is up to date")
+    for line in lines:
+        if line.role == "step":
+            _say_routes(line.name, context)
+    counts = [f"{verdicts.count(verdict)} {words}" for verdict, words in _SUMS.items() if verdict in verdicts]
+    say(", ".join(counts) if set(verdicts) != {"up to date"} else "nothing to run: everything is up to date")
     if costs:
         say(forecast.forecast_line(costs))
     for words in stops:
@@ -89,19 +82,14 @@ def _work(command: CommandContext, args: Namespace) -> ActiveRun:
         run = command.run(args.run)
         return command.work(run, **given)
     if args.flow not in opened.about:
-        broken = opened.broken.get(args.flow)
-        near = difflib.get_close_matches(args.flow, opened.about, 1)
-        hint = f"did you mean {near[0]}?" if near else f"flows: {', '.join(opened.about)}"
-        raise UsageError(broken or f"no flow named {args.flow}", "" if broken else hint)
-    known = command.runs()
-    done = frozenset(
-        run.name for run in known if run.flow == args.flow and resolve_run.is_finished(command.session, run)
-    )
-    wish = catalogue.RunRequest(args.goal, args.run)
-    if not opened.flow(args.flow).in_sessions:
+        raise unknown_flow(args.flow, opened.about, opened.broken)
+    if not opened.flow(args.flow).in_sessions:  # raises if the run is ambiguous
+        known = [run for run in command.runs() if run.flow == args.flow]
+        done = frozenset(run.name for run in known if resolve_run.is_finished(command.session, run))
         branch = head_reader.find_head(str(command.root)).branch
+        request = catalogue.RunRequest(args.goal, args.run)
         catalogue.choose_run(
-            known, args.flow, wish, branch, done, lambda run: f"doflow plan {run.flow} --run={run.name}"
+            known, args.flow, request, branch, done, lambda run: f"doflow plan {run.flow} --run={run.name}"
         )
     return tasks.open_run(command.session, args.flow, {"goal": args.goal, "run": args.run, **given})
 
@@ -148,13 +136,9 @@ def _why(line: Line) -> str:
 def _table(lines: tuple[Line, ...], context: RunContext, priced: dict[str, str] | None) -> None:
     """Print the table, with a cost column if any cost is known."""
     whys = [(_why(line).splitlines() or [""]) for line in lines]
-    rows: list[tuple[str, ...]] = [
-        ("", "STEP", "WHO", "WHY"),
-        *(
-            (_verdict(line, context), line.name, _agent(line, context), why[0])
-            for line, why in zip(lines, whys, strict=True)
-        ),
-    ]
+    rows: list[tuple[str, ...]] = [("", "STEP", "WHO", "WHY")]
+    for line, why in zip(lines, whys, strict=True):
+        rows.append((_verdict(line, context), line.name, _agent(line, context), why[0]))
     if priced is not None:
         cells = ["COST", *(priced.get(line.name, "") for line in lines)]
         rows = [(*row[:3], cell, row[3]) for row, cell in zip(rows, cells, strict=True)]
@@ -180,29 +164,22 @@ def _say_routes(name: str, context: RunContext) -> None:
 
 def _json(context: RunContext, lines: tuple[Line, ...], stops: list[str], costs: list[tuple[str, Forecast]]) -> int:
     known = {name: found.plain() for name, found in costs if found.samples}
-    steps = [
-        {
-            **line.plain(),
-            "verdict": _verdict(line, context),
-            "agent": _agent(line, context),
-            "forecast": known.get(line.name),
-        }
-        for line in lines
-    ]
-    about = {
-        "run": context.run.name,
-        "flow": context.flow.name,
-        "new": context.run.fresh and not step_status.is_on_other_branch(context),
-    }
-    say_json({**about, "branch": context.run.branch, "goal": context.run.goal, "steps": steps, "stops": stops,
-              "forecast": forecast.forecast_values(costs)})  # fmt: skip
+    steps = []
+    for line in lines:
+        about = {"verdict": _verdict(line, context), "agent": _agent(line, context)}
+        steps.append({**line.plain(), **about, "forecast": known.get(line.name)})
+    run, new = context.run, context.run.fresh and not step_status.is_on_other_branch(context)
+    say_json({
+        "run": run.name, "flow": context.flow.name, "new": new, "branch": run.branch, "goal": run.goal,
+        "steps": steps, "stops": stops, "forecast": forecast.forecast_values(costs),
+    })  # fmt: skip
     return 0
 
 
-def _prompt(work: ActiveRun, said: str, as_json: bool) -> int:
+def _prompt(work: ActiveRun, name: str, as_json: bool) -> int:
     """Print the exact prompt on stdout, its size on stderr."""
     context = as_started(work.context)
-    name, _, number = said.removeprefix(f"{context.flow.name}:").partition(":")
+    name, _, number = name.removeprefix(f"{context.flow.name}:").partition(":")
     job = find_prompt_job(context, CommandContext.step(work, name), number)
     for path in job.key.missing:
         warn(f"note: {path} does not exist yet; its content will be part of the prompt")

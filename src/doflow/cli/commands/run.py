@@ -6,13 +6,13 @@ import json
 import os
 import sys
 
-from doflow.cli.output import refuse
 from doflow.config import uptodate_stamp
 from doflow.guard import nested_runs
+from doflow.util.errors import UsageError
 from doflow.util.timestamps import now
 
 ABOUT = "run a flow: same as `doit FLOW`, with --json and any characters in goals"
-_FLAGS = ("next", "record", "auto-approve", "reopen", "new", "json", "help")
+FLAGS = ("next", "record", "auto-approve", "reopen", "new", "json", "help")
 _QUICK = frozenset({"flow", "goal", "run", "json", "project-dir"})
 HELP = """usage: doflow run [FLOW[:STEP]] [options]
 
@@ -51,39 +51,25 @@ exit codes: 0 done, 1 error, 2 paused (waiting for you), 3 rate limited, 130 int
 
 def run(words: list[str]) -> int:
     if os.environ.get("PRP_PIPELINE_RUNNING") and not {"-h", "--help"} & set(words):
-        refused = _nested(words)
-        if refused:
-            return refuse(refused, "--json" in words, "")
+        nested_runs.validate_nested_execution(nested_runs.session_path(words, os.getcwd()))
     asked = _parse(words)
-    if isinstance(asked, str):
-        return refuse(asked, "--json" in words)
     if "help" in asked:
         sys.stdout.write(HELP)
         return 0
     root = uptodate_stamp.find_project_root(asked.get("project-dir", ""))
     if not os.environ.get("PRP_PIPELINE_RUNNING") and asked.get("flow") and _QUICK.issuperset(asked):
-        stamp = uptodate_stamp.valid_stamp(
-            root, asked["flow"], asked.get("goal"), asked.get("run", ""), dict(os.environ)
-        )
+        goal, name = asked.get("goal"), asked.get("run", "")
+        stamp = uptodate_stamp.valid_stamp(root, asked["flow"], goal, name, dict(os.environ))
         if stamp is not None:
             return _nothing(asked, stamp)
     # everything above answers without importing doit, yaml or git
     from doflow.cli import run_flow
 
-    return run_flow.show_prompt(root, asked) if "dry-run" in asked else run_flow.run_flow(root, asked)
+    return run_flow.run_flow(root, asked)
 
 
-def _nested(words: list[str]) -> str:
-    """The reason if this nested process may not run; else ''."""
-    try:
-        nested_runs.validate_nested_execution(nested_runs.session_path(words, os.getcwd()))
-    except nested_runs.NestedExecutionError as error:
-        return error.message
-    return ""
-
-
-def _parse(words: list[str]) -> dict[str, str] | str:
-    """Options by name, or an error message. Values are taken literally, even with a leading dash."""
+def _parse(words: list[str]) -> dict[str, str]:
+    """Options by name. Values are taken literally, even with a leading dash."""
     asked: dict[str, str] = {}
     left = iter(words)
     for word in left:
@@ -93,17 +79,16 @@ def _parse(words: list[str]) -> dict[str, str] | str:
             word = "--jobs"
         if not word.startswith("--"):
             if "flow" in asked or word.startswith("-"):
-                return f"unexpected argument: {word!r}"
+                raise UsageError(f"unexpected argument: {word!r}", "doflow run --help")
             asked["flow"] = word
             continue
         name, equals, value = word[2:].partition("=")
-        if name in _FLAGS:
-            asked[name] = "yes"
-            continue
-        if not equals:
+        if name in FLAGS:
+            value = "yes"
+        elif not equals:
             given = next(left, None)
             if given is None:
-                return f"--{name} needs a value"
+                raise UsageError(f"--{name} needs a value", "doflow run --help")
             value = given
         asked[name] = value
     return asked

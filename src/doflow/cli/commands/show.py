@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from typing import Any
 
+from doflow.cli.context import unknown_flow
 from doflow.cli.output import say, say_json, table, warn
 from doflow.config import project
 from doflow.flow import diagram
@@ -16,7 +15,6 @@ from doflow.flow.diagram import Graph
 from doflow.flow.dot import generate, parser
 from doflow.flow.model import Flow, Step
 from doflow.flow.parsing import loader, static_checks
-from doflow.util.errors import DoflowError, UsageError
 
 ABOUT = "Draw a flow as a graph: steps, phases, gates, questions and routes. Without FLOW: list the flows."
 EXAMPLES = """\
@@ -38,32 +36,27 @@ def show(args: Namespace) -> int:
     if not args.flow:
         return _list(opened, args.json)
     if args.flow not in opened.about:
-        raise _unknown(opened, args.flow)
+        raise unknown_flow(args.flow, opened.about, opened.broken)
     flow: Flow = opened.flow(args.flow)
     drawn = diagram.build_graph(flow, opened.plan(args.flow))
+    rows = [_resolved(step, flow, opened) for step in flow.steps]
     if args.json:
-        say_json({**_plain(drawn), "resolved": [_resolved(step, flow, opened) for step in flow.steps]})
+        say_json({**_plain(drawn), "resolved": rows})
     elif args.resolved:
-        head = ("STEP", "KIND", "FROM", "PROMPT")
-        rows = [_resolved(step, flow, opened) for step in flow.steps]
         say(f"{flow.name}: {_place(flow.file, opened)}")
-        table([head, *((row["step"], row["kind"], row["from"], row["prompt"]) for row in rows)], "  ")
+        table([("STEP", "KIND", "FROM", "PROMPT"), *(tuple(row.values()) for row in rows)], "  ")
     elif args.format == "text":
         for line in diagram.text(drawn).splitlines():
             say(line)
+    elif args.format == "dot" and flow.file.endswith((".dot", ".gv")):  # unchanged, with its statuses
+        sys.stdout.write(parser.read_pipeline(flow.file).text)
+    elif args.format == "dot":
+        sys.stdout.write(generate.generate_from_flow(flow, drawn, generate.GenerateOptions()))
     else:
-        draw = {"mermaid": diagram.mermaid, "dot": _pipeline(flow), "svg": diagram.svg}[args.format]
-        sys.stdout.write(draw(drawn))
+        sys.stdout.write(diagram.mermaid(drawn) if args.format == "mermaid" else diagram.svg(drawn))
     for problem in static_checks.unreachable_steps(flow):
         warn(f"warning: {problem}")
     return 0
-
-
-def _pipeline(flow: Flow) -> Callable[[Graph], str]:
-    """A flow as a DOT pipeline; a DOT file is printed unchanged, with its statuses."""
-    if flow.file.endswith((".dot", ".gv")):
-        return lambda _: parser.read_pipeline(flow.file).text
-    return lambda drawn: generate.generate_from_flow(flow, drawn, generate.GenerateOptions())
 
 
 def _list(opened: project.Project, as_json: bool) -> int:
@@ -73,14 +66,6 @@ def _list(opened: project.Project, as_json: bool) -> int:
     else:
         table(rows)
     return 0
-
-
-def _unknown(opened: project.Project, name: str) -> DoflowError:
-    if name in opened.broken:
-        return DoflowError(opened.broken[name])
-    near = difflib.get_close_matches(name, opened.about, 1)
-    hint = f"did you mean {near[0]}?" if near else f"flows: {', '.join(opened.about)}"
-    return UsageError(f"unknown flow {name}", hint)
 
 
 def _resolved(step: Step, flow: Flow, opened: project.Project) -> dict[str, str]:

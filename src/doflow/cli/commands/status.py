@@ -10,10 +10,10 @@ from typing import Any
 
 from doflow.cli import next_command, step_status
 from doflow.cli.context import CommandContext
+from doflow.cli.next_command import Advice
 from doflow.cli.output import say, say_json, table, warn
 from doflow.cli.step_status import Line
 from doflow.config import project, uptodate_stamp
-from doflow.engine.jobs import adoption
 from doflow.engine.lifecycle.status_file import StatusFile
 from doflow.git import head_reader
 from doflow.runs import catalogue, mutex, session_layout
@@ -83,43 +83,40 @@ def _row(root: Path, run: Run, working: Mapping[str, Any] | None, here: bool) ->
     """One row of the table. A finished run is taken from its state file, unless it is checked out and its files changed;
     other runs are inspected."""
     state = step_status.load_state(root, run.name)
-    waits = command = ""
+    advice = Advice("", "")
     done = state.get("status") == "completed"
     if run.trouble is not None:
-        state, waits, command = {**state, "status": "failed"}, run.trouble.message, run.trouble.hint
-    elif not done or (
-        here and uptodate_stamp.valid_stamp(str(root), run.flow, None, run.name, dict(os.environ)) is None
-    ):
+        state, advice = {**state, "status": "failed"}, Advice(run.trouble.message, run.trouble.hint)
+    elif not done or (here and not uptodate_stamp.valid_stamp(str(root), run.flow, None, run.name, dict(os.environ))):
         try:
-            state, waits, command = _looked(root, run, state, working)
+            context, _, state, advice = _inspect(CommandContext(root), run, working)
+            if state["died"]:  # the state file may be slightly out of date
+                state["completed"] = StatusFile(context).values()["completed"]
         except DoflowError as error:
-            waits, command = error.message, error.hint
+            advice = Advice(error.message, error.hint)
     return {
         "run": run.name, "flow": run.flow, "status": state.get("status", "active"),
-        "died": state.get("died", False), "changed": done and bool(waits or command),
+        "died": state.get("died", False), "changed": done and bool(advice.waits or advice.command),
         "completed": len(state.get("completed", ())), "steps": len(state.get("pipeline", ())),
         "branch": run.branch, "goal": run.goal, "dir": run.dir,
-        "current": run.branch == head_reader.find_head(str(root)).branch, "waits": waits, "next": command,
+        "current": run.branch == head_reader.find_head(str(root)).branch, "waits": advice.waits, "next": advice.command,
     }  # fmt: skip
 
 
-def _looked(root: Path, run: Run, state: dict[str, Any], working: Any) -> tuple[dict[str, Any], str, str]:
-    after = next_command.preview_recovery(CommandContext(root).work(run))
-    context = after.context
-    adoption.preview_edits(context)
-    lines = step_status.list_lines(context, bool(working))
-    state = state or _derived(context, lines)
-    state = _alive(_ended(state, lines), working)
-    told = next_command.find_advice(context, lines, bool(working), state.get("status") == "failed")
-    if state["died"]:  # the state file may be slightly out of date
-        state["completed"] = StatusFile(context).values()["completed"]
-        go = "" if after else told.command
-        return (
-            state,
-            f"the process running it died{_LEFT if after else ''}",
-            go or next_command.continue_command(context),
-        )
-    return state, told.waits, told.command
+def _inspect(
+    command: CommandContext, run: Run, working: Mapping[str, Any] | None
+) -> tuple[RunContext, tuple[Line, ...], dict[str, Any], Advice]:
+    """A run as its next command would find it: its lines, its state and what to do next."""
+    work = command.work(run)
+    lines, crashed = next_command.preview_lines(work, working is not None)
+    context = work.context
+    state = _alive(_ended(step_status.load_state(command.root, run.name) or _derived(context, lines), lines), working)
+    advice = next_command.find_advice(context, lines, working is not None, state.get("status") == "failed")
+    if state["died"]:
+        go = "" if crashed else advice.command
+        died = f"the process running it died{_LEFT if crashed else ''}"
+        advice = Advice(died, go or next_command.continue_command(context))
+    return context, lines, state, advice
 
 
 def _derived(context: RunContext, lines: tuple[Line, ...]) -> dict[str, Any]:
@@ -176,47 +173,34 @@ def _who(working: Mapping[str, Any]) -> str:
 
 
 def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool) -> int:
-    desk = CommandContext(root)
-    run = desk.run(name)
-    after = next_command.preview_recovery(desk.work(run))
-    context = after.context
-    adoption.preview_edits(context)
-    lines = next_command.annotate_lines(step_status.list_lines(context, working is not None), after)
-    state = _alive(_ended(step_status.load_state(root, run.name) or _derived(context, lines), lines), working)
-    commits = step_status.step_commits(context)
-    told = next_command.find_advice(context, lines, working is not None, state.get("status") == "failed")
+    command = CommandContext(root)
+    run = command.run(name)
+    context, lines, state, advice = _inspect(command, run, working)
     if state["died"]:
-        words = f"the process running it died{_LEFT if after else ''}; what is done stays done"
-        told = next_command.Advice(words, next_command.continue_command(context))
+        advice = Advice(f"{advice.waits}; what is done stays done", next_command.continue_command(context))
+    commits = step_status.step_commits(context)
     if as_json:
-        extra = {"dir": run.dir, "holder": working, "waits": told.waits, "next": told.command}
+        extra = {"dir": run.dir, "holder": working, "waits": advice.waits, "next": advice.command}
         steps = [{**line.plain(), "commit": commits.get(line.name, "")} for line in lines]
         say_json({**state, **extra, "steps": steps})
         return 0
-    _head(run, state, bool(told.command))
+    since = " (changed since)" if state["status"] == "completed" and advice.command else ""
+    say(
+        f"{run.name}: {run.flow}, {'died' if state['died'] else state['status'] + since}, branch {run.branch}, {run.dir}/"
+    )
+    say(f"goal: {catalogue.shorten(run.goal, 200)}")
     if step_status.is_on_other_branch(context):
         say(f"its files are on branch {run.branch}, which is not checked out; this is what is recorded:")
     table([_step_cells(line, commits) for line in lines], "  ")
-    _foot(told.waits, told.command, working)
-    return 0
-
-
-def _head(run: Run, state: Mapping[str, Any], open_: bool) -> None:
-    since = " (changed since)" if state["status"] == "completed" and open_ else ""
-    word = "died" if state["died"] else f"{state['status']}{since}"
-    say(f"{run.name}: {run.flow}, {word}, branch {run.branch}, {run.dir}/")
-    say(f"goal: {catalogue.shorten(run.goal, 200)}")
-
-
-def _foot(waits: str, command: str, working: Mapping[str, Any] | None) -> None:
-    if waits:
-        say(f"waits: {waits}")
-    if command:
-        say(f"next: {command}")
-    if not waits and not command:
+    if advice.waits:
+        say(f"waits: {advice.waits}")
+    if advice.command:
+        say(f"next: {advice.command}")
+    if not advice.waits and not advice.command:
         say("nothing to do")
     if working is not None:
         say(f"working now: {_who(working)}")
+    return 0
 
 
 def _step_cells(line: Line, commits: Mapping[str, str]) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from doflow.cli import next_command, step_status
 from doflow.cli.context import CommandContext
 from doflow.cli.output import say, say_json
 from doflow.cli.step_status import Line
-from doflow.engine.jobs import adoption
 from doflow.engine.lifecycle.session import ActiveRun
 from doflow.flow import markdown
 from doflow.flow.model import Step
@@ -42,14 +41,12 @@ def why(args: Namespace) -> int:
     command = CommandContext()
     flow, name = _split(command, args.step, args.run)
     work = command.work(command.run(args.run, flow))
-    after = next_command.preview_recovery(work)
-    adoption.preview_edits(after.context)
-    told = next_command.annotate_lines(step_status.list_lines(after.context, mutex.is_held(command.root)), after)
-    lines = [line for line in told if _meant(line, name)]
+    every, _ = next_command.preview_lines(work, mutex.is_held(command.root))
+    # a step selects itself, its phases and its items; anything else only itself
+    lines = [each for each in every if each.name == name or (each.role in ("phase", "item") and each.step == name)]
     if not lines:  # the parts of an unreadable list are unknown: show what is wrong with it
-        lines = [line for line in told if line.role == step_status.FAULT and name.startswith(f"{line.step}:")]
-    if not lines:
-        lines = [_idle(work, name)]
+        lines = [line for line in every if line.role == step_status.FAULT and name.startswith(f"{line.step}:")]
+    lines = lines or [_idle(work, name)]
     if args.json:
         say_json(_plain(work.context, name, lines))
         return 0
@@ -59,18 +56,13 @@ def why(args: Namespace) -> int:
     return 0
 
 
-def _split(command: CommandContext, said: str, run: str) -> tuple[str, str]:
+def _split(command: CommandContext, name: str, run: str) -> tuple[str, str]:
     """`tiny:plan` names the flow too; `implement:2` does not."""
-    first, colon, rest = said.partition(":")
+    first, colon, rest = name.partition(":")
     flows = command.session.project.about
     if colon and first in flows and (not rest.isdigit() or command.run(run).flow == first):
         return first, rest
-    return "", said
-
-
-def _meant(line: Line, name: str) -> bool:
-    """A step selects itself, its phases and its items; anything else only itself."""
-    return line.name == name or (line.role in ("phase", "item") and line.step == name)
+    return "", name
 
 
 def _idle(work: ActiveRun, name: str) -> Line:
@@ -93,7 +85,8 @@ def _idle(work: ActiveRun, name: str) -> Line:
 
 
 def _tell(line: Line, context: RunContext) -> None:
-    say(f"{line.name} ({context.flow.name}, run {context.run.name}): {_words(line)}")
+    passed = line.role in ("gate", "clarify", "route") and line.state == "done"
+    say(f"{line.name} ({context.flow.name}, run {context.run.name}): {'passed' if passed else _STATES[line.state]}")
     asks = next_command.advice_for_line(line, context) if line.state == "asks" else None
     for words in (asks.waits,) if asks else line.reasons:
         say(f"  because {words}" if line.role in step_status.WORK else f"  {words}")
@@ -104,23 +97,14 @@ def _tell(line: Line, context: RunContext) -> None:
     for words in line.remarks if line.role != step_status.FAULT else ():
         say(f"  note: {words}")
     if line.role == "gate" and line.state == "done":
-        say(f"  approved by {_approval(line.step, context)}")
+        held = context.record.approvals.get(line.step)
+        note = f": {held.note}" if held and held.note else ""
+        by = f"{held.by or 'a person'} at {held.at}{note}" if held else "auto_approve"
+        say(f"  approved by {by}")
     if line.role == "route" and line.state == "done":
         say(f"  its marker is `{line.author}`")
     if line.changed and not line.reasons:
         say(f"  (not run again for this; to run it again: {context.resume_command} --force={line.step})")
-
-
-def _words(line: Line) -> str:
-    return "passed" if line.role in ("gate", "clarify", "route") and line.state == "done" else _STATES[line.state]
-
-
-def _approval(step: str, context: RunContext) -> str:
-    held = context.record.approvals.get(step)
-    if held is None:
-        return "auto_approve"
-    note = f": {held.note}" if held.note else ""
-    return f"{held.by or 'a person'} at {held.at}{note}"
 
 
 def _files(line: Line, context: RunContext) -> None:
@@ -155,8 +139,8 @@ def _step(line: Line, context: RunContext) -> Step | None:
 
 def _makes(step: Step, context: RunContext) -> list[dict[str, Any]]:
     found = []
-    for said in step.makes:
-        path = context.files.path(said)
+    for name in step.makes:
+        path = context.files.path(name)
         held = context.record.artifacts.get(path)
         now = context.files.digest(path)
         other = freshness.file_origin(path, context) if now and (held is None or held.digest != now) else ""
@@ -172,9 +156,8 @@ def _reads(line: Line, step: Step, context: RunContext) -> list[dict[str, Any]]:
     found = []
     if line.role == "phase":
         number = line.name.partition(":")[2]
-        step = replace(
-            step, reads=tuple(replace(read, path=markdown.phase_path(read.path, number)) for read in step.reads)
-        )
+        reads = (replace(read, path=markdown.phase_path(read.path, number)) for read in step.reads)
+        step = replace(step, reads=tuple(reads))
     for path, now in context.key(step).reads.items():
         bare = path.partition("#")[0]
         held = context.record.artifacts.get(bare)
@@ -194,11 +177,7 @@ def _plain(context: RunContext, name: str, lines: list[Line]) -> dict[str, Any]:
     for each in lines:
         about = {"fresh": not each.reasons, "commit": commits.get(each.name, ""), "at": times.get(each.name, "")}
         entries.append({**each.plain(), **about})
-    where: dict[str, Any] = {
-        "run": context.run.name,
-        "flow": context.flow.name,
-        "goal": catalogue.shorten(context.run.goal),
-    }
+    where = {"run": context.run.name, "flow": context.flow.name, "goal": catalogue.shorten(context.run.goal)}
     files = {"makes": _makes(step, context), "reads": _reads(line, step, context)} if step else {}
     go = next_command.advice_for_line(line, context).command if line.state == "asks" else ""
     go = next_command.continue_command(context) if line.state in ("stale", "next") else go
