@@ -6,15 +6,17 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from doflow.cli import output
 from doflow.config import project
 from doflow.flow import diagram
 from doflow.flow.diagram import Arrow, Box, Graph
 from doflow.hooks import machine_loader, session_admin, session_store, state_machine
-from doflow.hooks.state_machine import Doc, Machine
 from doflow.util.errors import UsageError
+
+if TYPE_CHECKING:
+    from doflow.hooks.state_machine import Doc, Machine
 
 ABOUT = "The order of sub-agents that hooks enforce (doflow hooks install): show and change the state of a session."
 EXAMPLES = """\
