@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from doflow.engine.doit.backend import FORGOTTEN
+from doflow.engine.jobs import adoption
 from doflow.engine.steps import gate, implement
 from doflow.flow import plan
 from doflow.flow.model import Step
@@ -29,6 +30,7 @@ WORK = frozenset({"step", "phase", "phases", "item", "each"})
 FAULT = "fault"
 _CODE = "the code"
 _NEW = "not run yet"
+_FORGOTTEN = "forgotten with doit forget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,8 @@ def list_lines(context: RunContext, held: bool = False) -> tuple[Line, ...]:
         assert step is not None
         ready = unsettled.isdisjoint(context.order.before(name))
         followed = moved.intersection((*context.order.before(name), *context.order.builders(step)))
-        told = [_following(line, followed) for line in _lines(step, context, gone)]
-        found = [_placed(line, ready, held, context) for line in told]
+        found = [_following(line, followed) for line in _lines(step, context, gone)]
+        found = [_placed(line, ready, held, context) for line in found]
         found = [_perhaps(line, step, changing, undecided, context) for line in _in_turn(found)]
         lines += found
         if not ready or any(line.state not in SETTLED for line in found):
@@ -159,17 +161,14 @@ def _step(step: Step, context: RunContext, forgotten: bool) -> Line:
         no = freshness.rejection_reason(step, context) if record else _NEW
         return Line(step.id, "step", step.id, author=author, reasons=(no,) if no else ())
     if step.id in context.record.returned and not context.run.fresh:
-        return Line(step.id, "step", step.id, reasons=(_left(context.record.returned[step.id]),))
+        left = "its agent has returned; its result still has to be checked and committed"
+        if context.record.returned[step.id].get("unfinished"):
+            left = "an agent has made repairs; its command must run again"
+        return Line(step.id, "step", step.id, reasons=(left,))
     verdict = freshness.step_freshness(step, context)
-    reasons = (*(("forgotten with doit forget",) if forgotten else ()), *verdict.reasons)
+    reasons = (*((_FORGOTTEN,) if forgotten else ()), *verdict.reasons)
     line = Line(step.id, "step", step.id, "done", reasons, verdict.remarks, verdict.edited, author)
     return _judged(replace(line, changed=verdict.changed), context)
-
-
-def _left(entry: Mapping[str, Any]) -> str:
-    if entry.get("unfinished"):
-        return "an agent has made repairs; its command must run again"
-    return "its agent has returned; its result still has to be checked and committed"
 
 
 def _items(step: Step, context: RunContext, gone: frozenset[str]) -> list[Line]:
@@ -200,8 +199,7 @@ def _phases(step: Step, context: RunContext, gone: frozenset[str]) -> list[Line]
     for phase, key in freshness.phase_keys(step, context):
         name = f"{step.id}:{phase.number}"
         verdict = freshness.phase_freshness(step, phase, key, context)
-        told = f"{context.flow.name}:{name}" in gone
-        reasons = (*(("forgotten with doit forget",) if told else ()), *verdict.reasons)
+        reasons = (*((_FORGOTTEN,) if f"{context.flow.name}:{name}" in gone else ()), *verdict.reasons)
         line = Line(name, "phase", step.id, "done", reasons, verdict.remarks, (), freshness.author(name, step, context))
         found.append(_judged(replace(line, changed=verdict.changed), context))
     return found
@@ -212,13 +210,8 @@ def _judged(line: Line, context: RunContext) -> Line:
     if line.reasons and context.frozen:
         would = f"would run again: {'; '.join(line.reasons)} (the run is finished; use --reopen to continue it)"
         return replace(line, reasons=(), remarks=(would, *line.remarks))
-    fresh_edits = [path for path in line.edited if _unrecorded(path, context)]
+    fresh_edits = adoption.unrecorded_edits(context, line.edited)
     return replace(line, state="edited") if fresh_edits and not line.reasons else line
-
-
-def _unrecorded(path: str, context: RunContext) -> bool:
-    held = context.record.artifacts.get(path)
-    return held is None or held.digest != context.files.digest(path)
 
 
 def _question(node: Node, name: str, step: Step, context: RunContext) -> Line | None:
@@ -298,10 +291,6 @@ def _rests_on(line: Line, step: Step, context: RunContext) -> list[str]:
     one = (context.step(line.name) if line.role == "item" else None) or step
     paths = [path for read in one.reads for path in context.files.expand(read.path)]
     paths += [_CODE] if context.order.reviews_code(step) else []
-    coded = [
-        found
-        for name in context.order.before(step.id)
-        if (found := context.flow.step(name)) and found.kind == "implement"
-    ]
-    paths += [context.phases(found) for found in coded]
-    return [*paths, *(context.files.path(said) for said in step.makes)] if line.role == "gate" else paths
+    earlier = [found for name in context.order.before(step.id) if (found := context.flow.step(name))]
+    paths += [context.phases(found) for found in earlier if found.kind == "implement"]
+    return [*paths, *(context.files.path(name) for name in step.makes)] if line.role == "gate" else paths

@@ -25,23 +25,27 @@ EXAMPLES = """\
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default="", help="only this profile or agent")
-    parser.add_argument(
-        "--probe", action="store_true", help="send one short question to each profile's agent (costs a few tokens)"
-    )
+    about = "send one short question to each profile's agent (costs a few tokens)"
+    parser.add_argument("--probe", action="store_true", help=about)
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
 def agents(args: Namespace) -> int:
     """Exit code 1 if an agent of a profile is not usable; unused agents may be missing."""
-    root, mine, implied = _mine()
-    others = [Profile("-", use) for use in registry.CLIS if use not in {profile.use for profile in mine}]
-    wanted = [profile for profile in (*mine, *others) if args.name in ("", profile.name, profile.use)]
+    root, profiles, implied = _profiles()
+    others = [Profile("-", use) for use in registry.CLIS if use not in {profile.use for profile in profiles}]
+    wanted = [profile for profile in (*profiles, *others) if args.name in ("", profile.name, profile.use)]
     if not wanted:
         raise UsageError(f"no profile or agent is named {args.name!r}", "doflow agents   lists them")
     probed = {profile.name for profile in wanted if args.probe and (profile.name != "-" or args.name)}
 
     def ask(profile: Profile) -> AgentStatus:
-        found = _housed(probe.inspect_agent(profile, os.environ, root), profile, root)
+        found = probe.inspect_agent(profile, os.environ, root)
+        if profile.sandbox and not found.problem:  # a run would refuse the agent without its sandbox
+            try:
+                sandbox.probe(profile, root, os.environ)
+            except UsageError as error:
+                found = dataclasses.replace(found, problem=error.message, hint=error.hint)
         return probe.make_test_call(found, profile, os.environ) if profile.name in probed else found
 
     with ThreadPoolExecutor(4) as pool:
@@ -50,40 +54,21 @@ def agents(args: Namespace) -> int:
     return 1 if any(one.problem and (one.profile != "-" or args.name) for one in found) else 0
 
 
-def _housed(found: AgentStatus, profile: Profile, root: str) -> AgentStatus:
-    """Report an unavailable sandbox as a problem: a run would refuse the agent."""
-    if not profile.sandbox or found.problem:
-        return found
-
-    try:
-        sandbox.probe(profile, root, os.environ)
-    except UsageError as error:
-        return dataclasses.replace(found, problem=error.message, hint=error.hint)
-    return found
-
-
-def _mine() -> tuple[str, tuple[Profile, ...], bool]:
+def _profiles() -> tuple[str, tuple[Profile, ...], bool]:
     """The project's profiles, and whether `default` is implied; none outside a project."""
     root = project.find()
     if not project.is_project(root):
         return str(root), (), False
-    said = settings.load(root, os.environ)
-    implied = any(name == "agents.default.use" and where == "default" for name, _, where in said.origins)
-    return str(root), said.agents, implied
+    chosen = settings.load(root, os.environ)
+    implied = any(name == "agents.default.use" and where == "default" for name, _, where in chosen.origins)
+    return str(root), chosen.agents, implied
 
 
 def _tell(found: list[AgentStatus], args: Namespace, implied: bool) -> None:
     if args.json:
-        say_json(
-            {
-                "agents": [
-                    {field.name: getattr(one, field.name) for field in dataclasses.fields(AgentStatus)} for one in found
-                ]
-            }
-        )
+        say_json({"agents": [dataclasses.asdict(one) for one in found]})
         return
-    head = ("PROFILE", "AGENT", "VERSION", "FLAGS", "LOGIN", "")
-    table([head, *(_cells(one, args.probe) for one in found)])
+    table([("PROFILE", "AGENT", "VERSION", "FLAGS", "LOGIN", ""), *(_cells(one) for one in found)])
     for one in found:
         name = one.use if one.profile == "-" else one.profile
         if one.problem:
@@ -99,7 +84,7 @@ def _tell(found: list[AgentStatus], args: Namespace, implied: bool) -> None:
         say("\ndoflow agents --probe   sends one short question to each profile's agent")
 
 
-def _cells(one: AgentStatus, probed: bool) -> tuple[str, ...]:
+def _cells(one: AgentStatus) -> tuple[str, ...]:
     flags = "-"
     if one.version:
         flags = f"{len(one.missing)} missing" if one.missing else "all" if not one.problem or one.login else "-"

@@ -75,15 +75,9 @@ def _step(args: Namespace, asked: Asked) -> str:
 
 def _asked(context: RunContext, only: str = "") -> Asked:
     """Every open question of the steps that are done (or of one of them), in the order of the flow."""
-    steps = [
-        step for name in context.order.active() if name in context.record.steps and (step := context.flow.step(name))
-    ]
-    return tuple(
-        (step.id, path, words)
-        for step in steps
-        if step.clarify and only in ("", step.id)
-        for path, words in gate.open_questions(step, context)
-    )
+    done = [name for name in context.order.active() if name in context.record.steps and only in ("", name)]
+    steps = [step for name in done if (step := context.flow.step(name)) and step.clarify]
+    return tuple((step.id, *question) for step in steps for question in gate.open_questions(step, context))
 
 
 def _list(args: Namespace, asked: Asked, context: RunContext) -> int:
@@ -234,17 +228,14 @@ def answers_from_file(name: str) -> Given:
         raise UsageError(f"{name}: is not UTF-8", "save it as UTF-8") from cause
     bare = text.strip()
     if bare[:1] in ("[", "{") and not name.endswith((".yaml", ".yml")):
-        return _values(_json(bare, name), name)
+        try:
+            return _values(json.loads(bare, parse_int=str, parse_float=str), name)
+        except ValueError as cause:
+            hint = 'write ["first answer", "second answer"]'
+            raise UsageError(f"{name}: this is not JSON ({cause})", hint) from cause
     if name.endswith((".yaml", ".yml")) or _YAML.match(bare):
         return _values(_yaml(text, name), name)
     return {}, [line.strip() for line in bare.splitlines() if line.strip()]
-
-
-def _json(text: str, name: str) -> Any:
-    try:
-        return json.loads(text, parse_int=str, parse_float=str)
-    except ValueError as cause:
-        raise UsageError(f"{name}: this is not JSON ({cause})", 'write ["first answer", "second answer"]') from cause
 
 
 def _yaml(text: str, name: str) -> Any:

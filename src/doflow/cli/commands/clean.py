@@ -24,7 +24,6 @@ EXAMPLES = """\
   doflow clean --logs --older-than 7d     only logs
   doflow clean --quarantine --older-than 90d
 """
-_SPAN = re.compile(r"(\d+)([smhdw]?)")
 _ENDS = frozenset({"step_complete", "phase_complete", "reset", "adopted"})
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "": 86400}
 
@@ -44,20 +43,23 @@ def arguments(parser: ArgumentParser) -> None:
 def clean(args: Namespace) -> int:
     if args.quarantine and not args.older_than:
         raise UsageError("--quarantine needs --older-than", "doflow clean --quarantine --older-than 90d")
-    before = time.time() - _seconds(args.older_than or "30d")
+    age = re.fullmatch(r"(\d+)([smhdw]?)", args.older_than or "30d")
+    if age is None:
+        raise UsageError(f"--older-than {args.older_than} is not a duration", "write 30d, 12h or 2w")
+    before = time.time() - int(age[1]) * _UNITS[age[2]]
     command = CommandContext()
     with command.changing():
         found = list(_found(command, args, before))
         freed = {str(path.relative_to(command.root)): (what, catalogue.disk_size(path)) for what, path in found}
         for _, path in () if args.dry_run else found:
-            _remove(path)
-    if args.json:
-        rows = [{"path": path, "what": what, "bytes": size} for path, (what, size) in freed.items()]
-        total = sum(size for _, size in freed.values())
-        output.say_json({"would" if args.dry_run else "removed": rows, "bytes": total})
-    else:
-        _say(freed, args.dry_run)
-    return 0
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+    rows = [{"path": path, "what": what, "bytes": size} for path, (what, size) in freed.items()]
+    total = sum(size for _, size in freed.values())
+    data = {"would" if args.dry_run else "removed": rows, "bytes": total}
+    return output.report(args.json, data, _text(freed, total, args.dry_run))
 
 
 def _found(command: CommandContext, args: Namespace, before: float) -> Iterator[Found]:
@@ -69,10 +71,8 @@ def _found(command: CommandContext, args: Namespace, before: float) -> Iterator[
     if args.quarantine:
         yield from (("in quarantine", path) for path in _kept(command.root, before))
     if every:
-        layout = command.session.project.layout
-        yield from (
-            ("temporary file of a killed process", path) for path in catalogue.temporary_files(command.root, layout)
-        )
+        temporary = catalogue.temporary_files(command.root, command.session.project.layout)
+        yield from (("temporary file of a killed process", path) for path in temporary)
         yield from (("unreadable database", path) for path in catalogue.unreadable_databases(command.root))
         known = {run.name for run in command.runs()}
         yield from (("state of a deleted run", path) for path in catalogue.orphaned_state_folders(command.root, known))
@@ -115,16 +115,16 @@ def _referred(command: CommandContext) -> set[str]:
             held = lockfile.read_lock(command.root / run.dir / lockfile.NAME)
         except DoflowError:
             held = None
-        records = list(held.steps.values()) if held else []
-        if held is None:
-            told = event_log.read_events(command.root / state_folder.RUNS / run.name / "events.jsonl")
-            records = [
-                lockfile.build_step_record(entry["record"]) for entry in told if isinstance(entry.get("record"), dict)
-            ]
+        if held is not None:
+            records = list(held.steps.values())
+            found.update(artifact.digest for artifact in held.artifacts.values())
+        else:
+            events = event_log.read_events(command.root / state_folder.RUNS / run.name / "events.jsonl")
+            entries = [entry["record"] for entry in events if isinstance(entry.get("record"), dict)]
+            records = [lockfile.build_step_record(entry) for entry in entries]
         for record in records:
             found.update(record.reads.values())
             found.update(record.made.values())
-        found.update(artifact.digest for artifact in held.artifacts.values()) if held else None
     return found
 
 
@@ -144,28 +144,11 @@ def _caches(root: Path) -> Iterator[Path]:
         yield root / state_folder.FLOWS_CACHE
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _seconds(said: str) -> float:
-    found = _SPAN.fullmatch(said)
-    if not found:
-        raise UsageError(f"--older-than {said} is not a duration", "write 30d, 12h or 2w")
-    return float(int(found[1]) * _UNITS[found[2]])
-
-
-def _say(freed: dict[str, tuple[str, int]], dry: bool) -> None:
-    for path, (what, size) in freed.items() if dry else ():
-        output.say(f"{path}   ({what}, {size} bytes)")
-    total = sum(size for _, size in freed.values())
+def _text(freed: dict[str, tuple[str, int]], total: int, dry_run: bool) -> str:
     shown = f"{total / 1e6:.1f} MB" if total >= 1e6 else f"{total / 1e3:.1f} kB"
     if not freed:
-        output.say("nothing to clean")
-    elif dry:
-        output.say(f"{len(freed)} entries, {shown}; run without --dry-run to remove them")
-    else:
-        output.say(f"removed {len(freed)} entries, {shown} freed")
+        return "nothing to clean"
+    if not dry_run:
+        return f"removed {len(freed)} entries, {shown} freed"
+    lines = [f"{path}   ({what}, {size} bytes)" for path, (what, size) in freed.items()]
+    return "\n".join([*lines, f"{len(freed)} entries, {shown}; run without --dry-run to remove them"])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
 
 from doflow.cli.context import CommandContext
-from doflow.cli.output import say, say_json, table, warn
+from doflow.cli.output import count_of, say, say_json, table, warn
 from doflow.runs import lockfile, usage
 from doflow.runs.catalogue import Run
 from doflow.runs.usage import Call, Sum
@@ -33,10 +32,11 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def cost(args: Namespace) -> int:
-    desk = CommandContext()
-    chosen = desk.runs() if args.all else (desk.run(args.run),)
+    command = CommandContext()
+    chosen = command.runs() if args.all else (command.run(args.run),)
     by = args.by or ("run" if args.all else "step")
-    found = [call for run in chosen for call in _calls(desk, run)]
+    logs = [command.root / state_folder.RUNS / run.name / "events.jsonl" for run in chosen]
+    found = [call for log in logs for call in usage.load_calls(log, command.session.project.settings())]
     sums = usage.group_calls(found, lambda call: _name(call, by))
     whole = usage.sum_calls(found)
     if args.json:
@@ -53,13 +53,8 @@ def cost(args: Namespace) -> int:
         table([(by.upper(), *_HEAD), *(_cells(one) for one in sums), *([_cells(whole)] if len(sums) > 1 else [])], "  ")
         _remarks(whole, found)
     for run in chosen:
-        _elsewhere(desk, run, found)
+        _elsewhere(command, run, found)
     return 0
-
-
-def _calls(desk: CommandContext, run: Run) -> list[Call]:
-    path = desk.root / state_folder.RUNS / run.name / "events.jsonl"
-    return usage.load_calls(path, desk.session.project.settings())
 
 
 def _name(call: Call, by: str) -> str:
@@ -73,8 +68,8 @@ def _name(call: Call, by: str) -> str:
 
 
 def _cells(one: Sum) -> tuple[str, ...]:
-    told = one.silent < one.calls
-    counts = [f"{count:,}" if told else "?" for count in (one.taken, one.cached, one.given)]
+    reported = one.silent < one.calls
+    counts = [f"{count:,}" if reported else "?" for count in (one.taken, one.cached, one.given)]
     return (one.name, str(one.calls), *counts, _usd(one), format_duration(int(one.seconds)))
 
 
@@ -94,22 +89,22 @@ def _remarks(whole: Sum, found: list[Call]) -> None:
         say("   next: set their price in doflow.yaml: `price: {in: …, out: …}` of the agent, or `prices: {MODEL: {…}}`")
     if whole.silent:
         ill = sum(1 for call in found if call.tokens is None and call.status != "done")
-        many = f"{whole.silent} call{'s' if whole.silent > 1 else ''}"
-        say(f"{many} did not report usage ({ill} of them failed); not included in the totals.")
+        say(
+            f"{count_of(whole.silent, 'call')} did not report usage ({ill} of them failed); not included in the totals."
+        )
 
 
-def _elsewhere(desk: CommandContext, run: Run, found: list[Call]) -> None:
+def _elsewhere(command: CommandContext, run: Run, found: list[Call]) -> None:
     """For a run whose event log is on another machine, show the cost in its lock file."""
     if any(call.run == run.name for call in found):
         return
     try:
-        held = lockfile.read_lock(desk.root / run.dir / lockfile.NAME)
+        held = lockfile.read_lock(command.root / run.dir / lockfile.NAME)
     except WorldError as error:
         warn(str(error))
         return
-    paid: dict[str, Any] = (
-        {name: float(rec.by["usd"]) for name, rec in held.steps.items() if "usd" in rec.by} if held else {}
-    )
+    steps = held.steps if held else {}
+    paid = {name: float(record.by["usd"]) for name, record in steps.items() if "usd" in record.by}
     if paid:
         total = usage.format_dollars(sum(paid.values()))
         say(f"{run.name}: {total} for {', '.join(paid)} according to its lock file; its event log is not here.")

@@ -34,20 +34,19 @@ def arguments(parser: ArgumentParser) -> None:
 
 def demo(args: Namespace) -> int:
     folder = _folder(args.dir)
-    kept = not args.remove
     try:
         _play(folder)
-        _farewell(folder, kept)
+        _farewell(folder, kept=not args.remove)
     finally:
-        if not kept:
+        if args.remove:
             shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 
-def _folder(said: str) -> Path:
-    if not said:
+def _folder(name: str) -> Path:
+    if not name:
         return Path(tempfile.mkdtemp(prefix="doflow-demo-"))
-    folder = Path(os.path.abspath(said))
+    folder = Path(os.path.abspath(name))
     if folder.is_dir() and not any(folder.iterdir()):
         return folder
     if os.path.lexists(folder):
@@ -101,10 +100,8 @@ def _run(folder: Path, env: dict[str, str], argv: Sequence[str], quiet: bool = F
     except KeyboardInterrupt:
         os.waitpid(child, 0)
         raise
-    code = os.waitstatus_to_exitcode(status)
-    if code:
-        words = f"{shlex.join(argv)} exited with {code} in {folder}"
-        raise WorldError(words, "the project is kept for inspection")
+    if code := os.waitstatus_to_exitcode(status):
+        raise WorldError(f"{shlex.join(argv)} exited with {code} in {folder}", "the project is kept for inspection")
 
 
 def _farewell(folder: Path, kept: bool) -> None:

@@ -31,19 +31,16 @@ EXAMPLES = """\
 
 def arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="deed", metavar="status|node|edge|transition|restart|generate", required=True)
-    status = verbs.add_parser("status", help="status of each node, and which are ready")
-    _file(status)
+    _file(verbs.add_parser("status", help="status of each node, and which are ready"))
     _node_arguments(verbs.add_parser("node", help="add, modify or remove a node"))
     _edge_arguments(verbs.add_parser("edge", help="add or remove an edge"))
     moving = verbs.add_parser("transition", help="move a node to another status")
     _file(moving)
     moving.add_argument("node", help="its id")
-    moving.add_argument(
-        "status", help="active, impl_complete, validated, failed; pending = take the diamond's retry edge"
-    )
-    moving.add_argument(
-        "--expect", default="", metavar="STATUS", help="refuse if its current status is a different one"
-    )
+    statuses = "active, impl_complete, validated, failed; pending = take the diamond's retry edge"
+    moving.add_argument("status", help=statuses)
+    expect = "refuse if its current status is a different one"
+    moving.add_argument("--expect", default="", metavar="STATUS", help=expect)
     moving.add_argument("--note", default="", help="reason, for the log")
     _file(verbs.add_parser("restart", help="make every node pending again"))
     making = verbs.add_parser("generate", help="generate a pipeline, to standard output or --out")
@@ -70,14 +67,12 @@ def _node_arguments(parser: ArgumentParser) -> None:
         _file(one)
         one.add_argument("node", metavar="ID", help="its id")
         if name != "remove":
-            one.add_argument(
-                "--set", action="append", default=[], metavar="KEY=VALUE", help="an attribute; may be repeated"
-            )
+            _repeated(one, "--set", "KEY=VALUE", "an attribute; may be repeated")
         if name == "modify":
-            one.add_argument("--unset", action="append", default=[], metavar="KEY", help="remove an attribute")
+            _repeated(one, "--unset", "KEY", "remove an attribute")
         if name == "add":
-            one.add_argument("--after", action="append", default=[], metavar="ID", help="add an edge from this node")
-            one.add_argument("--before", action="append", default=[], metavar="ID", help="add an edge to this node")
+            _repeated(one, "--after", "ID", "add an edge from this node")
+            _repeated(one, "--before", "ID", "add an edge to this node")
 
 
 def _edge_arguments(parser: ArgumentParser) -> None:
@@ -88,13 +83,11 @@ def _edge_arguments(parser: ArgumentParser) -> None:
         one.add_argument("start", metavar="FROM")
         one.add_argument("to", metavar="TO")
         if name == "add":
-            one.add_argument(
-                "--set",
-                action="append",
-                default=[],
-                metavar="KEY=VALUE",
-                help="an attribute, for example condition=pass",
-            )
+            _repeated(one, "--set", "KEY=VALUE", "an attribute, for example condition=pass")
+
+
+def _repeated(parser: ArgumentParser, option: str, metavar: str, about: str) -> None:
+    parser.add_argument(option, action="append", default=[], metavar=metavar, help=about)
 
 
 def dot(args: Namespace) -> int:
@@ -180,9 +173,8 @@ def _edge(pipeline: Pipeline, args: Namespace) -> Pipeline:
 def _pairs(words: list[str]) -> dict[str, str]:
     odd = next((word for word in words if "=" not in word or word.startswith("=")), None)
     if odd is not None:
-        raise UsageError(
-            f"--set {odd} is not KEY=VALUE", 'as in --set prd_ref=PRD-AUTH-001, or --set "label=Two words"'
-        )
+        hint = 'as in --set prd_ref=PRD-AUTH-001, or --set "label=Two words"'
+        raise UsageError(f"--set {odd} is not KEY=VALUE", hint)
     return {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
@@ -218,10 +210,6 @@ def _generate(args: Namespace) -> int:
         text = generate.generate_from_tasks(tasks, args.name or Path(args.tasks).resolve().parent.name, options)
     if args.name and args.flow:
         text = text.replace(f"digraph {editor.write_id(args.flow)} {{", f"digraph {editor.write_id(args.name)} {{", 1)
-    return _out(text, args)
-
-
-def _out(text: str, args: Namespace) -> int:
     if args.out:
         if os.path.lexists(args.out):
             raise UsageError(f"{args.out} already exists", "choose another name, or move it")

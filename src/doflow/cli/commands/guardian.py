@@ -26,6 +26,9 @@ EXAMPLES = """\
   doflow guardian escalate-to-terminal --issue "Which provider?" --option A --option B"""
 
 
+_TO_TERMINAL = ("ESCALATION", "PIPELINE_COMPLETE", "GUARDIAN_ERROR")
+
+
 def arguments(parser: ArgumentParser) -> None:
     deeds = parser.add_subparsers(dest="deed", metavar="TOOL", required=True)
     one = deeds.add_parser("run", help="run one pipeline, headless, to its end")
@@ -39,20 +42,20 @@ def arguments(parser: ArgumentParser) -> None:
     one = deeds.add_parser("stop", help="stop a pipeline's guardian, runners and sessions; finished work is kept")
     one.add_argument("pipeline", metavar="PIPELINE", help="its .dot file, or the name it was started with")
     _common(one)
-    one = deeds.add_parser("spawn-runner", help="start the runner of a node")
-    runner.add_node_options(one)
-    one = deeds.add_parser("wait-for-signal", help="wait for a signal")
-    runner.add_wait_options(one)
+    runner.add_node_options(deeds.add_parser("spawn-runner", help="start the runner of a node"))
+    runner.add_wait_options(deeds.add_parser("wait-for-signal", help="wait for a signal"))
     one = deeds.add_parser("read-signal", help="read one signal file")
     one.add_argument("file", help="its path, or its name in the signals folder")
     runner.add_pipeline_options(one)
-    one = deeds.add_parser("respond-to-runner", help="reply to a runner")
-    runner.add_signal_options(one, "guardian")
+    runner.add_signal_options(deeds.add_parser("respond-to-runner", help="reply to a runner"), "guardian")
     one = deeds.add_parser("escalate-to-terminal", help="report to the person, or ask")
-    one.add_argument(
-        "kind", metavar="TYPE", nargs="?", default="ESCALATION", help="ESCALATION, PIPELINE_COMPLETE, GUARDIAN_ERROR"
-    )
-    _escalation(one)
+    one.add_argument("kind", metavar="TYPE", nargs="?", default="ESCALATION", help=", ".join(_TO_TERMINAL))
+    one.add_argument("--issue", default=None, help="what a person must decide")
+    one.add_argument("--summary", default=None, help="summary of a complete pipeline")
+    one.add_argument("--error", default=None, help="the error message")
+    one.add_argument("--stack-trace", default=None, help="its stack trace")
+    one.add_argument("--option", action="append", default=None, help="an option to choose; may be repeated")
+    runner.add_pipeline_options(one)
 
 
 def guardian(args: Namespace) -> int:
@@ -73,14 +76,9 @@ def guardian(args: Namespace) -> int:
     elif args.deed == "spawn-runner":
         answer = tools.spawn_runner(context, args)
     else:
-        if args.deed == "escalate-to-terminal" and args.kind.upper() not in (
-            "ESCALATION",
-            "PIPELINE_COMPLETE",
-            "GUARDIAN_ERROR",
-        ):
-            raise UsageError(
-                f"{args.kind} is not a signal to the terminal", "ESCALATION, PIPELINE_COMPLETE or GUARDIAN_ERROR"
-            )
+        if args.deed == "escalate-to-terminal" and args.kind.upper() not in _TO_TERMINAL:
+            hint = "ESCALATION, PIPELINE_COMPLETE or GUARDIAN_ERROR"
+            raise UsageError(f"{args.kind} is not a signal to the terminal", hint)
         answer = tools.send(context, args.kind, args, "guardian")
     output.say_json(answer)
     return 0
@@ -98,18 +96,6 @@ def _common(parser: ArgumentParser) -> None:
     parser.add_argument("--check", type=float, default=2.0, metavar="SECONDS", help="how often to check the runners")
     parser.add_argument("--signals-dir", default="", metavar="PATH", help="the signals folder ($DOFLOW_SIGNALS)")
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
-
-
-def _escalation(parser: ArgumentParser) -> None:
-    for name, about in (
-        ("issue", "what a person must decide"),
-        ("summary", "summary of a complete pipeline"),
-        ("error", "the error message"),
-    ):
-        parser.add_argument(f"--{name}", default=None, help=about)
-    parser.add_argument("--stack-trace", default=None, help="its stack trace")
-    parser.add_argument("--option", action="append", default=None, help="an option to choose; may be repeated")
-    runner.add_pipeline_options(parser)
 
 
 def _say(args: Namespace) -> Callable[[str], None]:

@@ -27,11 +27,8 @@ EXAMPLES = """\
 
 def arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="deed", metavar="install|remove|show", required=True)
-    for name, about in (
-        ("install", "install the hooks"),
-        ("remove", "remove them"),
-        ("show", "where they are installed"),
-    ):
+    abouts = {"install": "install the hooks", "remove": "remove them", "show": "where they are installed"}
+    for name, about in abouts.items():
         one = verbs.add_parser(name, help=about)
         one.add_argument("--agent", choices=install.AGENTS, default="claude", help="whose settings (default: claude)")
         one.add_argument("--json", action="store_true", help="one JSON object instead of text")
@@ -48,23 +45,16 @@ def hooks(args: Namespace) -> int:
     if args.deed == "show":
         return _show(root, args)
     path = install.settings_path(args.agent, args.scope, root, os.environ)
-    if args.deed == "install":
-        machine_loader.load_machine(root, args.machine)
-        absolute = args.absolute or args.scope != "project"
-        changed = install.install(path, args.agent, args.machine, absolute)
-        _installed(path, args, changed, absolute)
-    else:
+    if args.deed == "remove":
         changed = install.remove(path)
         words = f"removed the hooks from {path}" if changed else f"no doflow hooks in {path}"
-        _report(args, path, changed, words)
-    return 0
-
-
-def _installed(path: Path, args: Namespace, changed: bool, absolute: bool) -> None:
-    words = f"{path} {'now enforces' if changed else 'already enforces'} {args.machine}"
-    _report(args, path, changed, words)
+        return _report(args, path, changed, words)
+    machine_loader.load_machine(root, args.machine)
+    absolute = args.absolute or args.scope != "project"
+    changed = install.install(path, args.agent, args.machine, absolute)
+    _report(args, path, changed, f"{path} {'now enforces' if changed else 'already enforces'} {args.machine}")
     if args.json:
-        return
+        return 0
     if not absolute and shutil.which("doflow") is None:
         output.warn(
             "WARNING: `doflow` is not on your PATH, so the agent would not find it: use --absolute, or add it to PATH"
@@ -72,31 +62,27 @@ def _installed(path: Path, args: Namespace, changed: bool, absolute: bool) -> No
     if args.agent == "codex":
         output.say("Codex asks once whether to trust new hooks: start `codex` and confirm")
     output.say("next: doflow machine show   (the order);   doflow machine status   (the state of a session)")
+    return 0
 
 
-def _report(args: Namespace, path: Path, changed: bool, words: str) -> None:
-    if args.json:
-        output.say_json({"file": str(path), "changed": changed, "scope": args.scope, "agent": args.agent})
-    else:
-        output.say(words)
+def _report(args: Namespace, path: Path, changed: bool, words: str) -> int:
+    data = {"file": str(path), "changed": changed, "scope": args.scope, "agent": args.agent}
+    return output.report(args.json, data, words)
 
 
 def _show(root: Path, args: Namespace) -> int:
-    rows = []
+    rows, cells = [], []
     for scope in install.SCOPES:
         if args.agent == "codex" and scope == "local":
             continue
         path = install.settings_path(args.agent, scope, root, os.environ)
         found = install.list_installed(path)
-        rows.append(
-            {"scope": scope, "file": str(path), "machine": found[0].machine if found else "",
-             "hooks": {one.event: one.command for one in found}}
-        )  # fmt: skip
+        commands = {hook.event: hook.command for hook in found}
+        machine = found[0].machine if found else ""
+        rows.append({"scope": scope, "file": str(path), "machine": machine, "hooks": commands})
+        cells.append((scope, machine or "-", str(len(commands)), str(path)))
     if args.json:
         output.say_json({"agent": args.agent, "scopes": rows})
-        return 0
-    output.table(
-        [("SCOPE", "MACHINE", "EVENTS", "FILE")]
-        + [(str(row["scope"]), str(row["machine"] or "-"), str(len(row["hooks"])), str(row["file"])) for row in rows]
-    )
+    else:
+        output.table([("SCOPE", "MACHINE", "EVENTS", "FILE"), *cells])
     return 0

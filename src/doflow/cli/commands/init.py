@@ -76,7 +76,7 @@ def init(args: Namespace) -> int:
     head = head_reader.find_head(str(root))
     _check_arguments(args)
     made = [*_dodo(root), *_settings(root, args.agent), *_flow(root, args.flow), *_ignore(root)]
-    flow = args.flow or _first_flow()
+    flow = args.flow or "feature"
     say()
     if not refs.identity(head):
         say('Git identity is not configured: git config user.name "…" && git config user.email you@example.org')
@@ -117,13 +117,13 @@ def _dodo(root: Path) -> list[str]:
 def _ignore(root: Path) -> list[str]:
     """Ignore the bytecode that Python writes next to dodo.py; the rest of .gitignore is kept."""
     path = root / ".gitignore"
-    said = path.read_text("utf-8", "surrogateescape") if path.is_file() else ""
+    text = path.read_text("utf-8", "surrogateescape") if path.is_file() else ""
     if os.path.lexists(path) and not path.is_file():
         return []
-    if any(line.strip().strip("/") in ("__pycache__", "*.pyc", "*.py[cod]") for line in said.splitlines()):
+    if any(line.strip().strip("/") in ("__pycache__", "*.pyc", "*.py[cod]") for line in text.splitlines()):
         return []
-    gap = "" if not said or said.endswith("\n") else "\n"
-    atomic_files.write_file(path, f"{said}{gap}{IGNORED}".encode("utf-8", "surrogateescape"))
+    gap = "" if not text or text.endswith("\n") else "\n"
+    atomic_files.write_file(path, f"{text}{gap}{IGNORED}".encode("utf-8", "surrogateescape"))
     say("  .gitignore: __pycache__/")
     return [".gitignore"]
 
@@ -133,22 +133,15 @@ def _settings(root: Path, agent: str) -> list[str]:
         more = f"; to use {agent}, set there: agents: {{default: {{use: {agent}}}}}" if agent else ""
         say(f"doflow.yaml already exists{more}")
         return []
-    use, why = (agent, "as requested") if agent else _chosen()
+    use, why = agent, "as requested"
+    if not agent:
+        use = next((name for name in _PROGRAMS if shutil.which(name)), "rehearsal")
+        missing = f"none of {', '.join(_PROGRAMS)} is on your PATH; the rehearsal agent makes placeholders, offline"
+        why = missing if use == "rehearsal" else f"found at {shutil.which(use)}"
     profile = "{use: command, argv: [python3, tools/agent.py]}" if use == "command" else f"{{use: {use}}}"
     made = _written(root, "doflow.yaml", SETTINGS.format(profile=profile))
     say(f"  agent: {use} ({why})")
     return made
-
-
-def _chosen() -> tuple[str, str]:
-    """The first supported agent program on the PATH; else the rehearsal agent, which needs none."""
-    there = [name for name in _PROGRAMS if shutil.which(name)]
-    if there:
-        return there[0], f"found at {shutil.which(there[0])}"
-    return (
-        "rehearsal",
-        f"none of {', '.join(_PROGRAMS)} is on your PATH; the rehearsal agent makes placeholders, offline",
-    )
 
 
 def _flow(root: Path, name: str) -> list[str]:
@@ -169,7 +162,3 @@ def _written(root: Path, path: str, text: str) -> list[str]:
     atomic_files.write_file(root / path, text.encode())
     say(f"wrote {path}")
     return [path]
-
-
-def _first_flow() -> str:
-    return "feature" if (loader.packaged_flows() / "feature.yaml").exists() else "tiny"

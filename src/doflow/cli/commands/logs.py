@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from doflow.cli.context import CommandContext
-from doflow.cli.output import say, say_json, table, warn
-from doflow.config import project
+from doflow.cli.output import report, say, say_json, table, warn
 from doflow.runs import event_log, mutex
 from doflow.runs.catalogue import Run
 from doflow.util import state_folder, stdio, timestamps
@@ -41,136 +40,113 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--role", default="", help="step, repair, … (default: a command's own output, else the last)")
     parser.add_argument("--err", action="store_true", help="standard error instead of standard output")
     parser.add_argument("--follow", action="store_true", help="keep printing until the run ends")
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="one JSON document: the list, or of a STEP its log with the text; with --follow one object per line",
-    )
+    about = "one JSON document: the list, or of a STEP its log with the text; with --follow one object per line"
+    parser.add_argument("--json", action="store_true", help=about)
 
 
 def logs(args: Namespace) -> int:
-    root = project.find()
-    desk = CommandContext(root)
-    run = desk.run(args.run)
-    folder = root / state_folder.RUNS / run.name / "logs"
+    command = CommandContext()
+    run = command.run(args.run)
+    folder = command.root / state_folder.RUNS / run.name / "logs"
     if not args.step:
         return _list(run, find_logs(folder), args.json)
-    said = args.step.removeprefix(f"{run.flow}:")
-    name = said.replace("/", ":")
-    args.role = args.role or ("step" if _is_command(desk, run, said) else "")
+    step = args.step.removeprefix(f"{run.flow}:")
+    name = step.replace("/", ":")
+    args.role = args.role or ("step" if _is_command(command, run, step) else "")
     log = _choose(folder, name, args)
-    while log is None and args.follow and mutex.is_held(root):
+    while log is None and args.follow and mutex.is_held(command.root):
         time.sleep(0.1)
         log = _choose(folder, name, args)
-    if log is None and not args.err and not args.attempt and _done(folder.parent / "events.jsonl", name):
-        return _nothing(run, name, said, args, find_logs(folder))
+    if log is None and not args.err and not args.attempt and _has_run(folder.parent / "events.jsonl", name):
+        others = [log.role for log in find_logs(folder) if log.name == name and log.role and log.size and not log.err]
+        hint = f"\n  output of its agent: doflow logs {step} --role {others[-1]}" if others else ""
+        if args.json:
+            say_json({"run": run.name, "step": name, "text": ""})
+        else:
+            warn(f"{name} printed nothing{hint}")
+        return 0
     if log is None:
         raise _missing(run, name, args, find_logs(folder))
-    going = (lambda: mutex.is_held(root) and not stdio.gone()) if args.follow else (lambda: False)
+    going = (lambda: mutex.is_held(command.root) and not stdio.gone()) if args.follow else (lambda: False)
+    chunks = read_chunks(log.path, going)
     if args.json:
-        return _print_json(run, log, going, args.follow)
-    return _print(log, going, folder)
+        _print_json({"run": run.name, **_row(log)}, chunks, args.follow)
+    else:
+        _print(log, chunks, folder)
+    return 0
 
 
-def _is_command(desk: CommandContext, run: Run, said: str) -> bool:
+def _is_command(command: CommandContext, run: Run, name: str) -> bool:
     """Whether the step is a command; then its own output is shown, not that of the repairing agent."""
-    if run.flow not in desk.session.project.about:
+    if run.flow not in command.session.project.about:
         return False
-    step = desk.session.project.flow(run.flow).step(said)
+    step = command.session.project.flow(run.flow).step(name)
     return step is not None and step.kind == "shell"
 
 
-def _nothing(run: Run, name: str, said: str, args: Namespace, there: list[Log]) -> int:
-    if args.json:
-        say_json({"run": run.name, "step": name, "text": ""})
-        return 0
-    others = [log.role for log in there if log.name == name and log.role and log.size and not log.err]
-    told = f"\n  output of its agent: doflow logs {said} --role {others[-1]}" if others else ""
-    warn(f"{name} printed nothing{told}")
-    return 0
-
-
-def _print(log: Log, going: Callable[[], bool], folder: Path) -> int:
-    said = False
-    for text in read_chunks(log.path, going):
-        said = True
+def _print(log: Log, chunks: Iterator[str], folder: Path) -> None:
+    empty = True
+    for text in chunks:
+        empty = False
         sys.stdout.write(clean(text))
         sys.stdout.flush()
-    if not said:
+    if empty:
         warn(_silent(log, find_logs(folder)))
-    return 0
 
 
-def _print_json(run: Run, log: Log, going: Callable[[], bool], follow: bool) -> int:
+def _print_json(about: dict[str, object], chunks: Iterator[str], follow: bool) -> None:
     """Print the unmodified text as JSON."""
-    about = {"run": run.name, **_row(log)}
     if not follow:
-        say_json({**about, "text": "".join(read_chunks(log.path, going))})
-        return 0
-    for text in read_chunks(log.path, going):
+        say_json({**about, "text": "".join(chunks)})
+        return
+    for text in chunks:
         sys.stdout.write(json.dumps({**about, "text": text}) + "\n")
         sys.stdout.flush()
-    return 0
 
 
-def _done(events: Path, name: str) -> bool:
+def _has_run(events: Path, name: str) -> bool:
     """Whether the step ran: a command without output leaves no log, only events."""
-    begun = ("step_starting", "step_complete")
-    return any(entry["event"] in begun and entry.get("step") == name for entry in event_log.read_events(events))
+    kinds = ("step_starting", "step_complete")
+    return any(entry["event"] in kinds and entry.get("step") == name for entry in event_log.read_events(events))
 
 
-def _silent(log: Log, there: list[Log]) -> str:
+def _silent(log: Log, found: list[Log]) -> str:
     """A message for an empty log (printed on stderr), and where there is other output."""
     where = "printed nothing on standard error" if log.err else "printed nothing on standard output"
-    words = f"{log.name} {where} (attempt {log.attempt}{f', {log.role}' if log.role else ''})"
-    same = (log.name, log.attempt, log.role)
-    other = any(one.size and one.err != log.err and (one.name, one.attempt, one.role) == same for one in there)
-    if not other:
-        return words
+    message = f"{log.name} {where} (attempt {log.attempt}{f', {log.role}' if log.role else ''})"
+    same = (log.name, log.attempt, log.role, not log.err)
+    if not any(other.size and (other.name, other.attempt, other.role, other.err) == same for other in found):
+        return message
     again = f"doflow logs {log.name} --attempt {log.attempt}"
-    return f"{words}\n  its standard output: {again}" if log.err else f"{words}\n  its standard error: {again} --err"
+    return f"{message}\n  its standard {f'output: {again}' if log.err else f'error: {again} --err'}"
 
 
 def _choose(folder: Path, name: str, args: Namespace) -> Log | None:
     """The newest log of the step (or any of its phases) for the given attempt and role."""
-    mine = [
-        log
-        for log in find_logs(folder)
-        if (log.name == name or log.name.startswith(f"{name}:"))
-        and log.err == args.err
-        and args.attempt in (0, log.attempt)
-        and args.role in ("", log.role or "step")
-    ]
-    return mine[-1] if mine else None
+    found = [log for log in find_logs(folder) if log.name == name or log.name.startswith(f"{name}:")]
+    found = [log for log in found if log.err == args.err and args.attempt in (0, log.attempt)]
+    found = [log for log in found if args.role in ("", log.role or "step")]
+    return found[-1] if found else None
 
 
-def _missing(run: Run, name: str, args: Namespace, there: list[Log]) -> UsageError:
-    what = " error log of" if args.err else " log of"
+def _missing(run: Run, name: str, args: Namespace, found: list[Log]) -> UsageError:
     attempt = f", attempt {args.attempt}" if args.attempt else ""
-    names = sorted({log.name for log in there})
+    message = f"run {run.name} has no {'error log' if args.err else 'log'} of {name}{attempt}"
+    attempts = sorted({log.attempt for log in found if log.name == name and log.err == args.err})
+    if args.attempt and attempts:
+        return UsageError(f"{message} (its attempts: {', '.join(map(str, attempts))})", f"doflow logs {name}")
+    names = sorted({log.name for log in found})
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean: doflow logs {near[0]}" if near and near[0] != name else "doflow logs   lists them"
-    tried = sorted({log.attempt for log in there if log.name == name and log.err == args.err})
-    if args.attempt and tried:
-        numbers = ", ".join(str(number) for number in tried)
-        return UsageError(
-            f"run {run.name} has no{what} {name}{attempt} (its attempts: {numbers})", f"doflow logs {name}"
-        )
-    known = ", ".join(names) or "none"
-    return UsageError(f"run {run.name} has no{what} {name}{attempt} (there are: {known})", hint)
+    return UsageError(f"{message} (there are: {', '.join(names) or 'none'})", hint)
 
 
 def _list(run: Run, found: list[Log], as_json: bool) -> int:
-    if as_json:
-        rows = [_row(log) for log in found]
-        say_json({"run": run.name, "logs": rows})
-        return 0
     shown = [log for log in found if log.size or not log.err]
-    if not shown:
-        say(f"{run.name} has no logs on this machine")
-        return 0
-    head = ("STEP", "ATTEMPT", "", "BYTES", "CHANGED", "FILE")
-    table([head, *(_cells(log) for log in shown)])
+    if as_json or not shown:
+        data = {"run": run.name, "logs": [_row(log) for log in found]}
+        return report(as_json, data, f"{run.name} has no logs on this machine")
+    table([("STEP", "ATTEMPT", "", "BYTES", "CHANGED", "FILE"), *(_cells(log) for log in shown)])
     say(f"\ndoflow logs {shown[-1].name} prints one")
     return 0
 

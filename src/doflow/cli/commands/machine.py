@@ -41,15 +41,17 @@ VERBS = {
 }
 
 
+_NONE = "no session in this project yet"
+
+
 def arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="deed", metavar="|".join(VERBS), required=True)
     for name, about in VERBS.items():
         one = verbs.add_parser(name, help=about)
         one.add_argument("--json", action="store_true", help="one JSON object instead of text")
         if name != "check":
-            one.add_argument(
-                "--session", default="", metavar="ID", help="its ID or a prefix (default: the most recent)"
-            )
+            about = "its ID or a prefix (default: the most recent)"
+            one.add_argument("--session", default="", metavar="ID", help=about)
         if name in ("status", "metrics"):
             one.add_argument("--all", action="store_true", help="every session of this project")
         if name == "history":
@@ -72,37 +74,35 @@ def machine(args: Namespace) -> int:
 def _session(args: Namespace, root: str) -> session_store.Session:
     found = session_admin.find_session(root, os.environ, args.session)
     if found is None:
-        raise UsageError(
-            "no session in this project yet", "install the hooks, then use your agent: doflow hooks install"
-        )
+        raise UsageError(_NONE, "install the hooks, then use your agent: doflow hooks install")
     return found
 
 
 def _status(args: Namespace, root: str) -> int:
     if args.all:
-        rows = [_row(root, ident) for ident in session_admin.session_keys(root, os.environ)]
-        if args.json:
-            output.say_json({"sessions": rows})
-        elif rows:
-            head = ("SESSION", "STATE", "MACHINE", "SINCE", "TRANSITIONS", "RUNNING")
-            names = ("session", "state", "machine", "timestamp", "history_count")
-            output.table(
-                [head, *([*(str(row[name]) for name in names), ", ".join(row["active"]) or "-"] for row in rows)]
-            )
-        else:
-            output.say("no session in this project yet")
-        return 0
+        return _status_of_all(args, root)
     row = _row(root, _session(args, root).ident)
-    if args.json:
-        output.say_json(row)
-        return 0
-    output.say(f"{row['machine']} is in {row['state']} since {row['timestamp']} (session {row['session']})")
-    output.say(f"  allowed now: {', '.join(row['allowed']) or 'none'}")
-    output.say(f"  running: {', '.join(row['active']) or 'none'}; transitions: {row['history_count']}")
-    output.say("  context: " + ", ".join(f"{slot} {len(text)} characters" for slot, text in row["context"].items()))
-    output.say(f"  file: {row['file']}")
-    if row["trouble"]:
+    context = ", ".join(f"{slot} {len(text)} characters" for slot, text in row["context"].items())
+    lines = (
+        f"{row['machine']} is in {row['state']} since {row['timestamp']} (session {row['session']})",
+        f"  allowed now: {', '.join(row['allowed']) or 'none'}",
+        f"  running: {', '.join(row['active']) or 'none'}; transitions: {row['history_count']}",
+        f"  context: {context}",
+        f"  file: {row['file']}",
+    )
+    output.report(args.json, row, "\n".join(lines))
+    if row["trouble"] and not args.json:
         output.warn(f"WARNING: the file is not usable ({row['trouble']}): the next hook will start in {row['state']}")
+    return 0
+
+
+def _status_of_all(args: Namespace, root: str) -> int:
+    rows = [_row(root, ident) for ident in session_admin.session_keys(root, os.environ)]
+    if args.json or not rows:
+        return output.report(args.json, {"sessions": rows}, _NONE)
+    names = ("session", "state", "machine", "timestamp", "history_count")
+    cells = [[*(str(row[name]) for name in names), ", ".join(row["active"]) or "-"] for row in rows]
+    output.table([("SESSION", "STATE", "MACHINE", "SINCE", "TRANSITIONS", "RUNNING"), *cells])
     return 0
 
 
@@ -111,9 +111,8 @@ def _row(root: str, ident: str) -> dict[str, Any]:
     session = session_store.Session(session_store.sessions_folder(os.environ), session_store.project_root(root), ident)
     doc = session_admin.load_document(session)
     found = session_admin.machine_for(root, doc)
-    trouble = state_machine.document_problem(found, doc) and str(
-        doc.get("trouble", state_machine.document_problem(found, doc))
-    )
+    problem = state_machine.document_problem(found, doc)
+    trouble = problem and str(doc.get("trouble", problem))
     doc = state_machine.normalize(found, {} if trouble else doc, ident, session.project, "")
     return {
         "machine": found["machine"], "state": doc["state"], "timestamp": doc["timestamp"], "session_id": doc["session_id"],
@@ -129,14 +128,12 @@ def _history(args: Namespace, root: str) -> int:
     found = session_admin.load_document(session).get("history")
     entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
     entries = entries[-args.n :] if args.n > 0 else entries
-    if args.json:
-        output.say_json({"session_id": session.ident, "history": entries})
-    elif entries:
-        names = ("timestamp", "agent", "state_before", "state_after", "reason")
-        rows = [tuple(str(entry.get(name, "")) for name in names) for entry in entries]
-        output.table([("WHEN", "AGENT", "FROM", "TO", "WHY"), *rows])
-    else:
-        output.say(f"session {session.ident} has no transitions yet")
+    if args.json or not entries:
+        none = f"session {session.ident} has no transitions yet"
+        return output.report(args.json, {"session_id": session.ident, "history": entries}, none)
+    names = ("timestamp", "agent", "state_before", "state_after", "reason")
+    rows = [tuple(str(entry.get(name, "")) for name in names) for entry in entries]
+    output.table([("WHEN", "AGENT", "FROM", "TO", "WHY"), *rows])
     return 0
 
 
@@ -161,7 +158,7 @@ def _complete(args: Namespace, root: str) -> int:
 def _reset(args: Namespace, root: str) -> int:
     session = session_admin.find_session(root, os.environ, args.session)
     if session is None:
-        output.say("nothing to reset: no session in this project yet")
+        output.say(f"nothing to reset: {_NONE}")
         return 0
     found = session_admin.machine_for(root, session_admin.load_document(session))
 
@@ -182,11 +179,8 @@ def _restore(args: Namespace, root: str) -> int:
 
 
 def _changed(args: Namespace, session: session_store.Session, words: str, state: str) -> int:
-    if args.json:
-        output.say_json({"session_id": session.ident, "state": state, "file": session.path})
-    else:
-        output.say(f"{words} (session {session.ident})")
-    return 0
+    data = {"session_id": session.ident, "state": state, "file": session.path}
+    return output.report(args.json, data, f"{words} (session {session.ident})")
 
 
 def _show(args: Namespace, root: str) -> int:
@@ -194,8 +188,8 @@ def _show(args: Namespace, root: str) -> int:
     doc = session_admin.load_document(session) if session else {}
     found = machine_loader.load_machine(root, args.machine) if args.machine else session_admin.machine_for(root, doc)
     own = doc.get("doflow")
-    mine = isinstance(own, dict) and own.get("machine") == found["machine"]
-    here = str(doc.get("state", "")) if mine else ""
+    is_same = isinstance(own, dict) and own.get("machine") == found["machine"]
+    here = str(doc.get("state", "")) if is_same else ""
     if args.json:
         output.say_json({"machine": {name: found[name] for name in found if name != "sources"}, "state": here})
         return 0
@@ -210,17 +204,16 @@ def _metrics(args: Namespace, root: str) -> int:
     if args.json:
         output.say_json(metrics)
         return 0
-    output.say(
-        f"{metrics['sessions']} sessions: {metrics['allowed']} allowed, {metrics['blocked']} blocked, {metrics['escaped']} escaped"
-    )
+    counts = ("allowed", "blocked", "escaped")
+    output.say(f"{metrics['sessions']} sessions: {', '.join(f'{metrics[name]} {name}' for name in counts)}")
     if metrics["by"]:
-        names = ("agent", "state", "allowed", "blocked", "escaped")
+        names = ("agent", "state", *counts)
         output.table([tuple(n.upper() for n in names), *(tuple(str(row[n]) for n in names) for row in metrics["by"])])
     if metrics["durations"]:
-        rows = [
-            (agent, str(s["count"]), f"{s['mean']} s", f"{s['longest']} s") for agent, s in metrics["durations"].items()
-        ]
-        output.table([("AGENT", "RUNS", "MEAN", "LONGEST"), *rows])
+        output.table([("AGENT", "RUNS", "MEAN", "LONGEST")] + [
+            (agent, str(times["count"]), f"{times['mean']} s", f"{times['longest']} s")
+            for agent, times in metrics["durations"].items()
+        ])  # fmt: skip
     return 0
 
 
@@ -228,28 +221,22 @@ def _check(args: Namespace, root: str) -> int:
     if args.machine.endswith((".yaml", ".yml")):
         good: list[Machine] = [machine_loader.load_machine_file(Path(os.path.abspath(args.machine)), args.machine)]
     else:
-        good = [
-            machine_loader.load_machine(root, name)
-            for name in (
-                [args.machine] if args.machine else machine_loader.machine_names(root) or [session_store.DEFAULT]
-            )
-        ]
-    if args.json:
-        output.say_json({"good": [found["machine"] for found in good]})
-    else:
-        for found in good:
-            states = len(found["states"])
-            output.say(f"{found['machine']}: all {states} states are reachable, no stage can be skipped")
-    return 0
+        every = machine_loader.machine_names(root) or [session_store.DEFAULT]
+        good = [machine_loader.load_machine(root, name) for name in ([args.machine] if args.machine else every)]
+    lines = [
+        f"{found['machine']}: all {len(found['states'])} states are reachable, no stage can be skipped"
+        for found in good
+    ]
+    return output.report(args.json, {"good": [found["machine"] for found in good]}, "\n".join(lines))
 
 
 def draw_machine(machine: Machine, here: str, form: str) -> str:
     """`here` = the state that a session is in; '' = none."""
     if form == "text":
         return machine_text(machine, here)
-    if form == "svg":
-        return diagram.svg(_forward(_graph(machine, here)))
     drawn = _graph(machine, here)
+    if form == "svg":
+        return diagram.svg(_forward(drawn))
     if form == "dot":
         return diagram.dot(drawn)
     found = diagram.mermaid(drawn)
@@ -276,8 +263,8 @@ def _graph(machine: Machine, here: str) -> Graph:
         Box(name, f"{name} (here)" if name == here else name, rules["about"], "here" if name == here else "step")
         for name, rules in machine["states"].items()
     )
-    arrows = [Arrow(name, to, agents) for name in machine["states"] for to, agents in _moves(machine, name).items()]
-    return Graph(machine["machine"], machine["about"], boxes, tuple(arrows))
+    arrows = tuple(Arrow(name, *move) for name in machine["states"] for move in _moves(machine, name).items())
+    return Graph(machine["machine"], machine["about"], boxes, arrows)
 
 
 def _forward(graph: Graph) -> Graph:

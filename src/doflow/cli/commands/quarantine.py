@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
 
 from doflow.cli import output
 from doflow.cli.context import CommandContext
@@ -43,24 +44,18 @@ def quarantine(args: Namespace) -> int:
     with command.changing():
         kept = store.find(args.id)
         path = store.restore(args.id, command.root, args.to, args.force)
-    if args.json:
-        output.say_json({**_plain(kept), "restored": path})
-    else:
-        output.say(f"restored {path} as {_whose(kept)} left it; the copy in quarantine is kept")
-    return 0
+    text = f"restored {path} as {_step_name(kept)} left it; the copy in quarantine is kept"
+    return output.report(args.json, {**asdict(kept), "restored": path}, text)
 
 
 def _list(store: Quarantine, as_json: bool) -> int:
     entries = store.entries()
-    if as_json:
-        output.say_json({"kept": [_plain(kept) for kept in entries]})
-    elif entries:
-        rows = [(kept.id[:8], kept.at, f"{kept.size} B", _whose(kept), kept.path, kept.why) for kept in entries]
-        output.table([("ID", "SINCE", "SIZE", "STEP", "PATH", "WHY"), *rows])
-        last = entries[-1].id[:8]
-        output.say(f"next: doflow quarantine show {last}   or   doflow quarantine restore {last}")
-    else:
-        output.say("the quarantine is empty")
+    if as_json or not entries:
+        return output.report(as_json, {"kept": [asdict(kept) for kept in entries]}, "the quarantine is empty")
+    rows = [(kept.id[:8], kept.at, f"{kept.size} B", _step_name(kept), kept.path, kept.why) for kept in entries]
+    output.table([("ID", "SINCE", "SIZE", "STEP", "PATH", "WHY"), *rows])
+    last = entries[-1].id[:8]
+    output.say(f"next: doflow quarantine show {last}   or   doflow quarantine restore {last}")
     return 0
 
 
@@ -69,7 +64,7 @@ def _show(store: Quarantine, ident: str, as_json: bool) -> int:
     kept = store.find(ident)
     data = store.read(ident)
     if as_json:
-        output.say_json({**_plain(kept), "text": data.decode("utf-8", "replace")})
+        output.say_json({**asdict(kept), "text": data.decode("utf-8", "replace")})
     elif sys.stdout.isatty():
         sys.stdout.write(clean(data.decode("utf-8", "replace")) + ("" if data.endswith(b"\n") else "\n"))
     else:
@@ -79,9 +74,5 @@ def _show(store: Quarantine, ident: str, as_json: bool) -> int:
     return 0
 
 
-def _plain(kept: Kept) -> dict[str, object]:
-    return {name: getattr(kept, name) for name in Kept.__slots__}
-
-
-def _whose(kept: Kept) -> str:
+def _step_name(kept: Kept) -> str:
     return " ".join(word for word in (kept.run, kept.step) if word) or "unknown"

@@ -31,8 +31,7 @@ def arguments(parser: ArgumentParser) -> None:
     one.add_argument("--node", required=True, help="the node's id")
     one.add_argument("--check", type=float, default=1.0, metavar="SECONDS", help="how often to check the pane")
     add_pipeline_options(one)
-    one = deeds.add_parser("spawn-orchestrator", help="start the orchestrator of a node in tmux")
-    add_node_options(one)
+    add_node_options(deeds.add_parser("spawn-orchestrator", help="start the orchestrator of a node in tmux"))
     one = deeds.add_parser("capture-output", help="what the pane shows")
     add_session_options(one)
     one.add_argument("--lines", type=int, default=100, help="how many lines, from the end (default: 100)")
@@ -40,12 +39,10 @@ def arguments(parser: ArgumentParser) -> None:
     add_session_options(one)
     one.add_argument("--message", default=None, help="the text; Enter is pressed after it")
     one.add_argument("--keys", nargs="+", default=None, metavar="KEY", help="keys as tmux names them: 1, Escape, Enter")
-    one = deeds.add_parser("signal-guardian", help="send a signal to the guardian")
-    add_signal_options(one, "runner")
-    one = deeds.add_parser("wait-for-guardian", help="wait for a reply of the guardian")
-    add_wait_options(one)
-    one = deeds.add_parser("check-orchestrator-alive", help="is the session running? (exits with 0 either way)")
-    add_session_options(one)
+    add_signal_options(deeds.add_parser("signal-guardian", help="send a signal to the guardian"), "runner")
+    add_wait_options(deeds.add_parser("wait-for-guardian", help="wait for a reply of the guardian"))
+    alive = "is the session running? (exits with 0 either way)"
+    add_session_options(deeds.add_parser("check-orchestrator-alive", help=alive))
 
 
 def runner(args: Namespace) -> int:
@@ -70,10 +67,9 @@ def wait(context: PipelineContext, args: Namespace, target: str) -> int:
     """Print a signal as JSON; a timeout is reported and isn't a success."""
     if tools.wait_for_signal(context, args, target, _print_signal):
         return 0
-    words = f"no signal for {args.target or target} within {args.timeout:g} seconds"
-    output.say_json(
-        {"status": "timeout", "message": words, "hint": f"doflow signal list; folder: {context.store.folder}"}
-    )
+    message = f"no signal for {args.target or target} within {args.timeout:g} seconds"
+    hint = f"doflow signal list; folder: {context.store.folder}"
+    output.say_json({"status": "timeout", "message": message, "hint": hint})
     return 1
 
 
@@ -117,8 +113,8 @@ def add_session_options(parser: ArgumentParser) -> None:
     add_pipeline_options(parser)
 
 
-def add_wait_options(parser: ArgumentParser, source: str = "") -> None:
-    parser.add_argument("--source", default=source, help="sender: runner, guardian")
+def add_wait_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--source", default="", help="sender: runner, guardian")
     parser.add_argument("--target", default="", help="receiver: guardian, runner, terminal")
     parser.add_argument("--type", default="", help="only this kind of signal")
     parser.add_argument("--node", default="", help="only for this node")

@@ -24,10 +24,8 @@ EXAMPLES = """\
 
 def arguments(parser: ArgumentParser) -> None:
     deeds = parser.add_subparsers(dest="deed", metavar="list|log|answer|clean", required=True)
-    one = deeds.add_parser("list", help="open questions, and signals that are not handled yet")
-    runner.add_pipeline_options(one)
-    one = deeds.add_parser("log", help="every signal, by time")
-    runner.add_pipeline_options(one)
+    runner.add_pipeline_options(deeds.add_parser("list", help="open questions, and signals that are not handled yet"))
+    runner.add_pipeline_options(deeds.add_parser("log", help="every signal, by time"))
     one = deeds.add_parser("answer", help="answer a question")
     one.add_argument("question", metavar="ID", help="the question's ID or a prefix of it")
     one.add_argument("text", metavar="TEXT", help="the answer, or the number of an option")
@@ -56,11 +54,9 @@ def _others(context: PipelineContext) -> list[PipelineContext]:
 def _list(found: list[PipelineContext], args: Namespace) -> int:
     questions = [(context, one) for context in found for one in terminal.open_questions(context)]
     waiting = [(context, one) for context in found for one in context.store.waiting() if one.kind != "ESCALATION"]
-    if args.json:
-        output.say_json(
-            {"questions": [_plain(*pair) for pair in questions], "waiting": [_plain(*pair) for pair in waiting]}
-        )
-        return 0
+    if args.json or not (questions or waiting):
+        data = {"questions": [_to_dict(*pair) for pair in questions], "waiting": [_to_dict(*pair) for pair in waiting]}
+        return output.report(args.json, data, "no open questions or signals")
     for context, one in questions:
         output.say(f"{context.pipeline or '-'}  {one.reply or one.token}  {one.at}\n  {one.payload['issue']}")
         for number, option in enumerate(one.payload["options"], 1):
@@ -71,24 +67,17 @@ def _list(found: list[PipelineContext], args: Namespace) -> int:
         context, one = questions[0]
         more = f" --pipeline {context.pipeline}" if context.pipeline else ""
         output.say(f"next: doflow signal answer {one.reply or one.token} '…'{more}")
-    elif not waiting:
-        output.say("no open questions or signals")
     return 0
 
 
 def _log(found: list[PipelineContext], args: Namespace) -> int:
-    rows = sorted(((context, one) for context in found for one in context.store.history()), key=lambda pair: pair[1].at)
-    if args.json:
-        output.say_json({"signals": [_plain(*pair) for pair in rows]})
-    elif rows:
-        output.table(
-            [
-                (one.at, context.pipeline or "-", f"{one.source} > {one.target}", one.kind, _about(one))
-                for context, one in rows
-            ]
-        )
-    else:
-        output.say("no signals yet")
+    sent = sorted(((context, one) for context in found for one in context.store.history()), key=lambda pair: pair[1].at)
+    if args.json or not sent:
+        return output.report(args.json, {"signals": [_to_dict(*pair) for pair in sent]}, "no signals yet")
+    output.table(
+        (one.at, context.pipeline or "-", f"{one.source} > {one.target}", one.kind, _about(one))
+        for context, one in sent
+    )
     return 0
 
 
@@ -99,42 +88,32 @@ def _answer(found: list[PipelineContext], args: Namespace) -> int:
     if len(exact) != 1:
         names = ", ".join(f"{one.reply or one.token} ({context.pipeline})" for context, one in exact or known) or "none"
         words = "matches several questions" if exact else "isn't an open question"
-        raise UsageError(
-            f"{args.question!r} {words}: {names}", "list them: doflow signal list; choose one with --pipeline NAME"
-        )
+        hint = "list them: doflow signal list; choose one with --pipeline NAME"
+        raise UsageError(f"{args.question!r} {words}: {names}", hint)
     context, one = exact[0]
     options = one.payload["options"]
     number = int(args.text) if args.text.isdecimal() else 0
     text = options[number - 1] if 1 <= number <= len(options) else args.text
     path = terminal.answer(context, one, text, _who())
-    if args.json:
-        output.say_json({"status": "ok", "question": one.payload["issue"], "answer": text, "file": path})
-    else:
-        output.say(f"answered: {text}")
-    return 0
+    data = {"status": "ok", "question": one.payload["issue"], "answer": text, "file": path}
+    return output.report(args.json, data, f"answered: {text}")
 
 
 def _clean(found: list[PipelineContext], args: Namespace) -> int:
-    gone = sum(
-        context.store.clean(context.settings.supervision.keep_days if args.days is None else args.days)
-        for context in found
-    )
-    output.say_json({"status": "ok", "removed": gone}) if args.json else output.say(f"removed {gone} old signals")
-    return 0
+    removed = 0
+    for context in found:
+        removed += context.store.clean(context.settings.supervision.keep_days if args.days is None else args.days)
+    return output.report(args.json, {"status": "ok", "removed": removed}, f"removed {removed} old signals")
 
 
-def _plain(context: PipelineContext, one: Signal) -> dict[str, object]:
-    return {
-        **signal_store.signal_to_dict(one),
-        "question": one.reply or one.token,
-        "file": one.path,
-        "pipeline": context.pipeline,
-    }
+def _to_dict(context: PipelineContext, one: Signal) -> dict[str, object]:
+    where = {"question": one.reply or one.token, "file": one.path, "pipeline": context.pipeline}
+    return {**signal_store.signal_to_dict(one), **where}
 
 
 def _about(one: Signal) -> str:
-    said = " ".join(str(one.payload[name]) for name in KINDS[one.kind][2] if one.payload[name] not in ("", None, []))
-    return " ".join(said.split())[:120]
+    text = " ".join(str(one.payload[name]) for name in KINDS[one.kind][2] if one.payload[name] not in ("", None, []))
+    return " ".join(text.split())[:120]
 
 
 def _who() -> str:

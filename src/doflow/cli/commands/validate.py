@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from doflow.agents import registry
-from doflow.cli.output import say, say_json
+from doflow.cli.context import unknown_flow
+from doflow.cli.output import count_of, say, say_json
 from doflow.config import project, settings
 from doflow.engine.lifecycle import start
 from doflow.flow import plan, subflow
-from doflow.flow.dot import parser, validate as checks, validate as validate_references
+from doflow.flow.dot import parser, validate as checks
 from doflow.flow.dot.model import Pipeline
 from doflow.flow.dot.validate import Diagnostic
-from doflow.flow.model import Flow, Origin, Profile, Settings, Step
+from doflow.flow.model import Flow, Origin, Profile, Settings
 from doflow.flow.parsing import graph_checks, loader, static_checks
 from doflow.hooks import machine_loader
 from doflow.supervise.runner import orchestrator
@@ -45,35 +45,29 @@ def validate(args: Namespace) -> int:
     root = project.find()
     problems: list[Problem] = []
     chosen = _settings(root, problems)
-    flows = _named(root, args.what, chosen, problems) if args.what else _all(root, chosen, problems)
     every = loader.load_catalogue(root, chosen.command_variant)
+    flows = _named(root, args.what, every, chosen, problems) if args.what else _all(root, every, chosen, problems)
     known = {flow.name: flow for flow in (*every.flows.values(), *flows)}
     warnings = [] if problems else _unused_settings(root, chosen, every, known)
     for flow in flows:
         plan.build_plan(flow, chosen)
-        problems += [
-            *_agents(root, flow, chosen),
-            *_panes(flow, chosen),
-            *static_checks.protected_outputs(flow, chosen.protect),
-        ]
-        warnings += [
-            *graph_checks.missing_inputs(subflow.inline_subflows(flow, known)),
-            *static_checks.undeclared_params(flow),
-            *static_checks.unreachable_steps(flow),
-        ]
+        problems += [*_agents(root, flow, chosen), *_panes(flow, chosen)]
+        problems += static_checks.protected_outputs(flow, chosen.protect)
+        warnings += graph_checks.missing_inputs(subflow.inline_subflows(flow, known))
+        warnings += [*static_checks.undeclared_params(flow), *static_checks.unreachable_steps(flow)]
     problems += _machines(root, flows, not args.what)
     problems += warnings if args.strict else []
     problems = list({str(problem): problem for problem in problems}.values())
     warnings = [] if args.strict else warnings
     if args.json:
-        found, doubts = ([one._asdict() for one in many]
-                         for many in (problems, warnings))  # fmt: skip
-        about = {"ok": not problems, "flows": [_plain(flow) for flow in flows]}
-        say_json({**about, "problems": found, "warnings": doubts})
+        about = [
+            {"flow": flow.name, "file": flow.file, "packaged": flow.packaged, "steps": len(flow.steps)}
+            for flow in flows
+        ]
+        found, doubts = [problem._asdict() for problem in problems], [warning._asdict() for warning in warnings]
+        say_json({"ok": not problems, "flows": about, "problems": found, "warnings": doubts})
     else:
-        _tell(root, flows, problems)
-        for warning in warnings:
-            say(f"warning: {warning}")
+        _print(root, flows, problems, warnings)
     return 1 if problems else 0
 
 
@@ -85,46 +79,33 @@ def _pipelines(paths: list[str], args: Namespace) -> int:
     chosen = _settings(root, broken)
     for path in paths:
         try:
-            found += [
-                (path, remark)
-                for remark in _remarks(parser.read_pipeline(path), root, None if broken else chosen, args.strict)
-            ]
+            remarks = _remarks(parser.read_pipeline(path), root, None if broken else chosen, args.strict)
+            found += [(path, remark) for remark in remarks]
         except FlowError as error:
-            found += [
-                (p.file, Diagnostic(checks.ERROR, "syntax", p.line, "", p.message, p.hint)) for p in error.problems
-            ]
+            for p in error.problems:
+                found.append((p.file, Diagnostic(checks.ERROR, "syntax", p.line, "", p.message, p.hint)))
     levels = (checks.ERROR, checks.WARNING, checks.NOTE)
     wrong, doubtful, notes = ([pair for pair in found if pair[1].level == level] for level in levels)
-    summary = f"{_many(len(wrong), 'error')}, {_many(len(doubtful), 'warning')}"
+    summary = f"{count_of(len(wrong), 'error')}, {count_of(len(doubtful), 'warning')}"
     if args.json:
         kinds = {"errors": wrong, "warnings": doubtful, "notes": notes}
-        listed = {kind: [{"file": path, **_remark(one)} for path, one in pairs] for kind, pairs in kinds.items()}
+        listed = {kind: [{"file": path, **asdict(one)} for path, one in pairs] for kind, pairs in kinds.items()}
         say_json({"valid": not wrong, **listed, "summary": summary})
     else:
         for path, remark in found:
-            say(
-                f"{path}:{remark.line}: {remark.level}: {remark.message}"
-                + (f"\n  hint: {remark.hint}" if remark.hint else "")
-            )
+            hint = f"\n  hint: {remark.hint}" if remark.hint else ""
+            say(f"{path}:{remark.line}: {remark.level}: {remark.message}{hint}")
         say(f"{'ok' if not wrong else 'not valid'}  {', '.join(paths)}  ({summary})")
     return 1 if wrong else 0
 
 
 def _remarks(pipeline: Pipeline, root: Path, chosen: Settings | None, strict: bool) -> Iterator[Diagnostic]:
     """Problems of the graph, of the files it names and of the agents it uses (if the settings are valid)."""
-    found = [*checks.check_pipeline(pipeline), *validate_references.missing_references(pipeline, str(root))]
+    found = [*checks.check_pipeline(pipeline), *checks.missing_references(pipeline, str(root))]
     for one in orchestrator.find_problems(pipeline, chosen, str(root), os.environ) if chosen else ():
         words = "not under a guardian: " if one.level == checks.NOTE else ""
         found.append(replace(one, message=f"{words}{one.message}"))
     yield from checks.apply_strict(found, strict)
-
-
-def _remark(remark: Diagnostic) -> dict[str, object]:
-    return {name: getattr(remark, name) for name in (f.name for f in fields(Diagnostic))}
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _settings(root: Path, problems: list[Problem]) -> Settings:
@@ -143,11 +124,10 @@ def _unused_settings(root: Path, chosen: Settings, every: loader.Catalogue, know
     return start.problems(root, chosen, start.steps(*known.values(), *piped, known=known))
 
 
-def _all(root: Path, chosen: Settings, problems: list[Problem]) -> list[Flow]:
-    found = loader.load_catalogue(root, chosen.command_variant)
-    for error in found.broken.values():
+def _all(root: Path, every: loader.Catalogue, chosen: Settings, problems: list[Problem]) -> list[Flow]:
+    for error in every.broken.values():
         problems.extend(error.problems)
-    return [*found.flows.values(), *_registered(root, chosen, {*found.flows, *found.broken}, problems)]
+    return [*every.flows.values(), *_registered(root, chosen, {*every.flows, *every.broken}, problems)]
 
 
 def _registered(root: Path, chosen: Settings, taken: set[str], problems: list[Problem]) -> list[Flow]:
@@ -161,21 +141,22 @@ def _registered(root: Path, chosen: Settings, taken: set[str], problems: list[Pr
     return flows
 
 
-def _named(root: Path, words: list[str], chosen: Settings, problems: list[Problem]) -> list[Flow]:
-    found = loader.load_catalogue(root, chosen.command_variant)
-    taken = {*found.flows, *found.broken}
+def _named(
+    root: Path, words: list[str], every: loader.Catalogue, chosen: Settings, problems: list[Problem]
+) -> list[Flow]:
+    taken = {*every.flows, *every.broken}
     for name, made in project.list_pipelines(root, [one for one in chosen.pipelines if one[0] in words], taken):
         if isinstance(made, FlowError):
-            found.broken[name] = made
+            every.broken[name] = made
         else:
-            found.flows[name] = made
+            every.flows[name] = made
     flows = []
     for word in words:
         try:
-            if word in found.flows:
-                flows.append(found.flows[word])
-            elif word in found.broken:
-                problems.extend(found.broken[word].problems)
+            if word in every.flows:
+                flows.append(every.flows[word])
+            elif word in every.broken:
+                problems.extend(every.broken[word].problems)
             elif word.endswith((".dot", ".gv")):
                 wrong = checks.errors(checks.check_pipeline(parser.read_pipeline(word)))
                 problems.extend(Problem(word, one.line, 1, one.message, one.hint) for one in wrong)
@@ -184,15 +165,10 @@ def _named(root: Path, words: list[str], chosen: Settings, problems: list[Proble
             elif word.endswith((".yaml", ".yml")) or os.sep in word:
                 flows.append(loader.load_flow(Path(word), root, chosen.command_variant))
             else:
-                raise _unknown(word, [*found.flows, *found.broken])
+                raise unknown_flow(word, [*every.flows, *every.broken], {})
         except FlowError as error:
             problems.extend(error.problems)
     return flows
-
-
-def _unknown(word: str, known: list[str]) -> UsageError:
-    near = difflib.get_close_matches(word, known, 1)
-    return UsageError(f"unknown flow {word}", f"did you mean {near[0]}?" if near else f"flows: {', '.join(known)}")
 
 
 def _agents(root: Path, flow: Flow, chosen: Settings) -> Iterator[Problem]:
@@ -212,7 +188,7 @@ def _panes(flow: Flow, chosen: Settings) -> list[Problem]:
     """Steps in a tmux pane that could not be started."""
     problems = []
     for step in flow.steps:
-        name = _profile_name(step, chosen)
+        name = plan.routed_profile(step.id, chosen) or step.agent or "default"
         profile = chosen.profile(name) or (Profile(name, name) if name in registry.KNOWN else None)
         if profile is not None and (step.via == "tmux" or step.judge):
             try:
@@ -221,11 +197,6 @@ def _panes(flow: Flow, chosen: Settings) -> list[Problem]:
                 at = step.origin
                 problems.append(Problem(at.file, at.line, at.column, error.message, error.hint))
     return problems
-
-
-def _profile_name(step: Step, chosen: Settings) -> str:
-    """The profile of a step, as far as the files tell."""
-    return plan.routed_profile(step.id, chosen) or step.agent or "default"
 
 
 def _machines(root: Path, flows: list[Flow], every: bool) -> list[Problem]:
@@ -243,15 +214,13 @@ def _machines(root: Path, flows: list[Flow], every: bool) -> list[Problem]:
     return problems
 
 
-def _plain(flow: Flow) -> dict[str, object]:
-    return {"flow": flow.name, "file": flow.file, "packaged": flow.packaged, "steps": len(flow.steps)}
-
-
-def _tell(root: Path, flows: list[Flow], problems: list[Problem]) -> None:
+def _print(root: Path, flows: list[Flow], problems: list[Problem], warnings: list[Problem]) -> None:
     for flow in flows:
         place = "packaged" if flow.packaged else os.path.relpath(flow.file, root)
-        say(f"ok  {flow.name}  ({place}, {len(flow.steps)} step{'s' * (len(flow.steps) != 1)})")
+        say(f"ok  {flow.name}  ({place}, {count_of(len(flow.steps), 'step')})")
     for problem in problems:
         say(str(problem))
     if problems:
-        say(f"{len(problems)} problem{'s' if len(problems) > 1 else ''}")
+        say(count_of(len(problems), "problem"))
+    for warning in warnings:
+        say(f"warning: {warning}")
