@@ -182,7 +182,7 @@ def _items(step: Step, context: RunContext, gone: frozenset[str]) -> list[Line]:
 def _changes(step: Step, context: RunContext) -> list[str]:
     """The files that a step would write: its artifacts; for a review what its fixer may change; the code."""
     steps = context.items(step) if step.foreach else (step,)
-    found = [context.files.path(said) for one in steps for said in one.makes]
+    found = [context.files.path(name) for one in steps for name in one.makes]
     if step.kind == "review":
         found += [path for read in step.reads for path in context.files.expand(read.path)]
     return [*found, _CODE] if step.kind == "implement" else found

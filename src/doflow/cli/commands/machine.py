@@ -209,11 +209,10 @@ def _metrics(args: Namespace, root: str) -> int:
     if metrics["by"]:
         names = ("agent", "state", *counts)
         output.table([tuple(n.upper() for n in names), *(tuple(str(row[n]) for n in names) for row in metrics["by"])])
-    if metrics["durations"]:
-        output.table([("AGENT", "RUNS", "MEAN", "LONGEST")] + [
-            (agent, str(times["count"]), f"{times['mean']} s", f"{times['longest']} s")
-            for agent, times in metrics["durations"].items()
-        ])  # fmt: skip
+    durations = metrics["durations"].items()
+    if durations:
+        rows = [(agent, str(time["count"]), f"{time['mean']} s", f"{time['longest']} s") for agent, time in durations]
+        output.table([("AGENT", "RUNS", "MEAN", "LONGEST"), *rows])
     return 0
 
 

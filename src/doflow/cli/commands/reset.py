@@ -127,17 +127,17 @@ def _forget(names: tuple[str, ...], steps: tuple[str, ...], context: RunContext)
                 book.add_artifacts({path: known})
         context.events.add("reset", step=step, **({"phase": phase} if phase else {}))
         context.forget_step(name)
-    told = {name.partition(":")[0] for name in names}
+    recorded = {name.partition(":")[0] for name in names}
     for name in steps:
-        if book.withdraw_approval(name) and name not in told:
+        if book.withdraw_approval(name) and name not in recorded:
             context.events.add("reset", step=f"{name}.gate")
         found = context.flow.step(name)
         if found is not None and found.routes:
             book.choose_variant("")
 
 
-def _agreed(names: tuple[str, ...], said: str, context: RunContext) -> None:
-    command = " ".join(word for word in ("doflow reset", said, f"--run={context.run.name} --yes") if word)
+def _agreed(names: tuple[str, ...], step: str, context: RunContext) -> None:
+    command = " ".join(word for word in ("doflow reset", step, f"--run={context.run.name} --yes") if word)
     if not sys.stdin.isatty():
         raise UsageError(f"this would reset {', '.join(names)} of run {context.run.name}", f"to confirm: {command}")
     sys.stdout.write(f"Reset {', '.join(names)} of run {context.run.name}? Files are kept. [y/N] ")

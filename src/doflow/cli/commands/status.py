@@ -44,7 +44,7 @@ def status(args: Namespace) -> int:
     root = project.find()
     working = _working(root)
     if args.run:
-        return _one(root, args.run, working, args.json)
+        return _show_run(root, args.run, working, args.json)
     opened = project.open_project(root, os.environ)
     known = catalogue.list_runs(root, opened.layout)
     for name in {"doflow.yaml", *(run.flow for run in known)} & opened.broken.keys():
@@ -75,8 +75,8 @@ def _working(root: Path) -> dict[str, Any] | None:
 def _here(root: Path, known: Sequence[Run]) -> Run | None:
     """The run of the branch that is checked out."""
     branch = head_reader.find_head(str(root)).branch if known else ""
-    mine = [run for run in known if branch and run.branch == branch]
-    return next((run for run in reversed(mine) if not session_layout.parent_session(run.dir)), None)
+    runs = [run for run in known if branch and run.branch == branch]
+    return next((run for run in reversed(runs) if not session_layout.parent_session(run.dir)), None)
 
 
 def _row(root: Path, run: Run, working: Mapping[str, Any] | None, here: bool) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _who(working: Mapping[str, Any]) -> str:
     return f"pid {working['pid']} since {working['since']}: {working['command']}"
 
 
-def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool) -> int:
+def _show_run(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool) -> int:
     command = CommandContext(root)
     run = command.run(name)
     context, lines, state, advice = _inspect(command, run, working)
@@ -185,9 +185,8 @@ def _one(root: Path, name: str, working: Mapping[str, Any] | None, as_json: bool
         say_json({**state, **extra, "steps": steps})
         return 0
     since = " (changed since)" if state["status"] == "completed" and advice.command else ""
-    say(
-        f"{run.name}: {run.flow}, {'died' if state['died'] else state['status'] + since}, branch {run.branch}, {run.dir}/"
-    )
+    word = "died" if state["died"] else f"{state['status']}{since}"
+    say(f"{run.name}: {run.flow}, {word}, branch {run.branch}, {run.dir}/")
     say(f"goal: {catalogue.shorten(run.goal, 200)}")
     if step_status.is_on_other_branch(context):
         say(f"its files are on branch {run.branch}, which is not checked out; this is what is recorded:")

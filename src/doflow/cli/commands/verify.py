@@ -24,13 +24,13 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def verify(args: Namespace) -> int:
-    desk = CommandContext()
-    chosen = (desk.run(args.run),) if args.run else desk.runs()
-    held = mutex.is_held(desk.root)
+    command = CommandContext()
+    chosen = (command.run(args.run),) if args.run else command.runs()
+    held = mutex.is_held(command.root)
     passed: list[str] = []
-    found = [(run.name, each) for run in chosen for each in _run(desk, run, held, passed)]
+    found = [(run.name, each) for run in chosen for each in _run(command, run, held, passed)]
     if not args.run and not held:
-        found += [("", each) for each in _project(desk, passed)]
+        found += [("", each) for each in _project(command, passed)]
     if args.json:
         rows = [{"run": run, **each._asdict()} for run, each in found]
         output.say_json({"ok": not found, "runs": [run.name for run in chosen], "findings": rows, "remarks": passed})
@@ -39,10 +39,10 @@ def verify(args: Namespace) -> int:
     return 1 if found else 0
 
 
-def _run(desk: CommandContext, run: Run, held: bool, passed: list[str]) -> tuple[Inconsistency, ...]:
-    folder = desk.root / run.dir
+def _run(command: CommandContext, run: Run, held: bool, passed: list[str]) -> tuple[Inconsistency, ...]:
+    folder = command.root / run.dir
     try:
-        context = desk.work(run).context
+        context = command.work(run).context
         if (not folder.exists() and context.head.branch != run.branch) or audit.lock_is_on_other_branch(context):
             if lost := tuple(audit.check_branch(context)):
                 return lost
@@ -55,12 +55,12 @@ def _run(desk: CommandContext, run: Run, held: bool, passed: list[str]) -> tuple
         return (Inconsistency("run", error.message, error.hint),)
 
 
-def _project(desk: CommandContext, passed: list[str]) -> list[Inconsistency]:
+def _project(command: CommandContext, passed: list[str]) -> list[Inconsistency]:
     """Leftover files that belong to no run."""
-    root, hint = desk.root, "doflow clean   removes it"
-    for path in catalogue.temporary_files(root, desk.session.project.layout):  # it does no harm
+    root, hint = command.root, "doflow clean   removes it"
+    for path in catalogue.temporary_files(root, command.session.project.layout):  # it does no harm
         passed.append(f"{path.relative_to(root)} is a temporary file left by a killed process: {hint}")
-    lost = catalogue.orphaned_state_folders(root, {run.name for run in desk.runs()})
+    lost = catalogue.orphaned_state_folders(root, {run.name for run in command.runs()})
     return [Inconsistency("orphan", f"{path.relative_to(root)}/ does not belong to any run", hint) for path in lost]
 
 
