@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,10 +79,3 @@ class CommandContext:
             hint = f"did you mean {near[0]}?" if near else "doflow status"
             raise UsageError(f"{work.context.flow.name} has no step {name} (it has: {', '.join(known)})", hint)
         return step
-
-
-def unknown_flow(name: str, known: Collection[str], broken: Mapping[str, str]) -> UsageError:
-    if name in broken:
-        return UsageError(broken[name])
-    near = difflib.get_close_matches(name, known, 1)
-    return UsageError(f"unknown flow {name}", f"did you mean {near[0]}?" if near else f"flows: {', '.join(known)}")

@@ -1,14 +1,16 @@
-"""Printing for commands: text made safe for a terminal, tables, JSON.
+"""Printing for commands: text made safe for a terminal, tables, JSON, and the words they share.
 
 A command module has ABOUT, EXAMPLES, `arguments(parser)` and a function with the name of the command.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from doflow.util.errors import UsageError
 from doflow.util.text import clean
 
 
@@ -47,3 +49,10 @@ def report(as_json: bool, value: object, text: str) -> int:
 
 def count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def unknown_flow(name: str, known: Collection[str], broken: Mapping[str, str]) -> UsageError:
+    if name in broken:
+        return UsageError(broken[name])
+    near = difflib.get_close_matches(name, known, 1)
+    return UsageError(f"unknown flow {name}", f"did you mean {near[0]}?" if near else f"flows: {', '.join(known)}")

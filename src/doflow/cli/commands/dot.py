@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from doflow.cli import output
-from doflow.cli.context import unknown_flow
 from doflow.config import project
 from doflow.flow import diagram, tasklist
 from doflow.flow.dot import editor, generate, order, parser, transitions, validate
@@ -199,7 +198,7 @@ def _generate(args: Namespace) -> int:
     if args.flow:
         opened = project.open_project(project.find(), os.environ)
         if args.flow not in opened.about:
-            raise unknown_flow(args.flow, opened.about, opened.broken)
+            raise output.unknown_flow(args.flow, opened.about, opened.broken)
         flow = opened.flow(args.flow)
         text = generate.generate_from_flow(flow, diagram.build_graph(flow, opened.plan(args.flow)), options)
     else:

@@ -7,8 +7,8 @@ from argparse import ArgumentParser, Namespace
 
 from doflow.agents import call
 from doflow.cli import forecast, next_command, step_status
-from doflow.cli.context import CommandContext, unknown_flow
-from doflow.cli.output import say, say_json, table, warn
+from doflow.cli.context import CommandContext
+from doflow.cli.output import say, say_json, table, unknown_flow, warn
 from doflow.cli.step_status import Line
 from doflow.config import project
 from doflow.engine.doit import tasks

@@ -7,8 +7,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from doflow.cli.context import unknown_flow
-from doflow.cli.output import say, say_json, table, warn
+from doflow.cli.output import say, say_json, table, unknown_flow, warn
 from doflow.config import project
 from doflow.flow import diagram
 from doflow.flow.diagram import Graph

@@ -9,8 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from doflow.agents import registry
-from doflow.cli.context import unknown_flow
-from doflow.cli.output import count_of, say, say_json
+from doflow.cli.output import count_of, say, say_json, unknown_flow
 from doflow.config import project, settings
 from doflow.engine.lifecycle import start
 from doflow.flow import plan, subflow
