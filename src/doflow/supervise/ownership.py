@@ -56,7 +56,7 @@ def _refusal(root: str, dot: str) -> LockHeld:
     if holder.get("role") != GUARDIAN:
         return LockHeld(f"{shown} is in use by {who}", f"wait for it, or stop it (^C, kill {pid}), then run again")
     look = f"see its progress: doflow dot status {shown}"
-    if _alive(pid):
+    if is_alive(pid):
         return LockHeld(
             f"{shown} is in use by {who}",
             f"{look}; wait for it, or stop it: doflow guardian stop {shown}   then run again",
@@ -86,10 +86,6 @@ def _path(root: str, dot: str) -> str:
     return os.path.join(
         root, state_folder.DRIVERS, f"{hashlib.sha256(os.fsencode(os.path.realpath(dot))).hexdigest()[:16]}.lock"
     )
-
-
-def _alive(pid: object) -> bool:
-    return isinstance(pid, int) and is_alive(pid)
 
 
 #: make a coding agent believe that it runs inside another one: removed, not emptied
@@ -125,11 +121,10 @@ def exit_code(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if found else None
 
 
-def is_alive(pid: int) -> bool:
+def is_alive(pid: object) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+        if isinstance(pid, int):
+            os.kill(pid, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+    return isinstance(pid, int)

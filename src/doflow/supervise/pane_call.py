@@ -23,7 +23,7 @@ from doflow.supervise.panes.agent_pane import AgentPane
 from doflow.supervise.panes.programs import PaneRequest
 from doflow.supervise.panes.tmux import Tmux
 from doflow.supervise.pipeline_context import PipelineContext, held
-from doflow.supervise.runner import orchestrator, replies
+from doflow.supervise.runner import orchestrator
 from doflow.supervise.signal_store import SignalStore
 from doflow.util import atomic_files, deferred
 from doflow.util.process import runner
@@ -148,7 +148,7 @@ class _Turn:
             return
         self.asked = question
         answer = self._judged(question, options) if self.job.step.judge else ""
-        if answer and replies.type_answer(self.pane, answer):
+        if answer and agent_pane.type_answer(self.pane, answer):
             self.context.events.add(
                 "warning", **self.job.where, message=f"asked: {question}; {self.job.step.judge}: {answer}"
             )

@@ -108,8 +108,9 @@ def held(path: str, words: str, hint: str = "") -> Iterator[None]:
 
 
 def load(path: str) -> dict[str, Any]:
+    """The JSON object in a file; {} = none, or not readable."""
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8", errors="replace") as stream:
             found = json.load(stream)
     except (OSError, ValueError):
         return {}
