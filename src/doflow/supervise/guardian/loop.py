@@ -177,15 +177,15 @@ def _blocked(guardian: Guardian, pipeline: Pipeline) -> bool:
     for node in failed:
         record = guardian.record(node.id)
         issue = f"{node.id} has failed after attempt {record['attempt']}: {str(record['feedback'])[:800]}"
-        said = guardian.ask(f"failed.{node.id}.{record['attempt']}", node.id, issue, state.FATE)
-        if said is not None and state.match_option(said, state.FATE)[0] == "retry":
-            _revive(guardian, node, said)
+        answer = guardian.ask(f"failed.{node.id}.{record['attempt']}", node.id, issue, state.FATE)
+        if answer is not None and state.match_option(answer, state.FATE)[0] == "retry":
+            _revive(guardian, node, answer)
             return False
-        stop |= said is not None
+        stop |= answer is not None
     return stop
 
 
-def _revive(guardian: Guardian, node: Node, said: str) -> None:
+def _revive(guardian: Guardian, node: Node, answer: str) -> None:
     """Retry: a diamond gets one more retry, any other node a new attempt."""
     if node.handler == CONDITION:
         more = {"max_retries": str(order.retry_count(node) + 1)}
@@ -193,7 +193,7 @@ def _revive(guardian: Guardian, node: Node, said: str) -> None:
         return
     record = guardian.record(node.id)
     attempt = int(record["attempt"])
-    note = said.partition(":")[2].strip() or str(record["feedback"])
+    note = answer.partition(":")[2].strip() or str(record["feedback"])
     guardian.keep(node.id, attempt=attempt + 1, base=attempt, feedback=note, fresh=True)
     guardian.move(node.id, ACTIVE, "retry, by a person")
 

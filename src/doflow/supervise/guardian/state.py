@@ -151,8 +151,8 @@ def find_answer(store: SignalStore, token: str) -> str | None:
 
 def retries_left(guardian: Guardian, node: Node, attempt: int) -> bool:
     """May this node be retried after this attempt?"""
-    said = node.get("max_retries")
-    most = int(said) if said.isdecimal() else guardian.context.settings.supervision.retries
+    limit = node.get("max_retries")
+    most = int(limit) if limit.isdecimal() else guardian.context.settings.supervision.retries
     return attempt - int(guardian.record(node.id)["base"]) <= most
 
 
@@ -165,9 +165,9 @@ _WORDS = {
 }
 
 
-def match_option(said: str, options: Sequence[str]) -> tuple[str, str]:
+def match_option(answer: str, options: Sequence[str]) -> tuple[str, str]:
     """The option that an answer selects, and its note; '' = none."""
-    word, _, note = said.partition(":")
+    word, _, note = answer.partition(":")
     word = word.strip().casefold()
     found = [name for number, name in enumerate(options, 1) if word in (str(number), *_WORDS.get(name, (name,)))]
     return (found[0], note.strip()) if found else ("", "")
@@ -178,17 +178,17 @@ def is_guardian_menu(options: Sequence[str]) -> bool:
     return tuple(options) in (VERDICT, FATE)
 
 
-def refuse_answer(said: str, options: Sequence[str], token: str, pipeline: str) -> None:
+def refuse_answer(answer: str, options: Sequence[str], token: str, pipeline: str) -> None:
     """Refuse an answer that isn't an option of a guardian's menu."""
-    if is_guardian_menu(options) and not match_option(said, options)[0]:
+    if is_guardian_menu(options) and not match_option(answer, options)[0]:
         which = f" --pipeline {pipeline}" if pipeline else ""
         names = ", ".join(f"{number}. {name}" for number, name in enumerate(options, 1))
         raise UsageError(
-            f"{said!r} isn't one of the options: {names}",
+            f"{answer!r} isn't one of the options: {names}",
             f"doflow signal answer {token} {options[0]}{which}   or   {options[1]}, or with a note: '{options[1]}: …'",
         )
 
 
 def option_lines(options: Sequence[str]) -> str:
     """The options of a question, one per line."""
-    return "".join(f"\n    {number}. {said}" for number, said in enumerate(options, 1))
+    return "".join(f"\n    {number}. {option}" for number, option in enumerate(options, 1))

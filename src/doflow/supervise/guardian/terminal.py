@@ -105,8 +105,8 @@ class Terminal:
         for words in watched.events.news():
             self.say(f"{watched.name}: {words}")
         for signal in watched.context.store.waiting(target="terminal"):
-            with watched.context.store.claimed(signal) as mine:
-                if mine:
+            with watched.context.store.claimed(signal) as claimed:
+                if claimed:
                     self._handle_signal(watched, signal)
                     watched.context.store.consume(signal)
 
