@@ -12,7 +12,7 @@ from tests.support.supervision import needs_tmux
 from doflow.flow.dot import parser, transitions
 from doflow.flow.model import Profile, Settings, Supervision
 from doflow.supervise.guardian import decisions, loop, terminal, validation
-from doflow.supervise.guardian.state import Guardian, retries_left
+from doflow.supervise.guardian.state import Guardian, retries_left, save_answer
 from doflow.supervise.panes.tmux import Tmux
 from doflow.supervise.pipeline_context import PipelineContext
 from doflow.supervise.signal_store import Signal, SignalStore
@@ -167,7 +167,7 @@ def test_a_question_is_answered_by_a_rule_or_goes_up_and_waits(tmp_path: Path) -
     assert decisions.handle_signal(desk.guardian, signal) is False
     (up,) = desk.store.waiting(kind="ESCALATION")
     assert (up.payload["issue"], up.payload["options"]) == ("a asks: May I delete it?", ["Yes", "No"])
-    desk.store.answer(up.reply, "No", "Ada")
+    save_answer(desk.store, up.reply, "No", "Ada")
     assert decisions.handle_signal(desk.guardian, signal) is True
     assert desk.answers()[1] == {"node_id": "a", "response_text": "No"}
     assert desk.guardian.asked == {}
@@ -309,7 +309,7 @@ def test_a_persons_yes_and_no(desk: Desk) -> None:
     assert node is not None
     for attempt, said in enumerate(("approve", "Yes", "reject: looks odd, no tests"), 1):
         assert validation.verdict(desk.guardian, node, attempt) is None
-        desk.store.answer(f"verdict.a.{attempt}", said, "Ada")
+        save_answer(desk.store, f"verdict.a.{attempt}", said, "Ada")
 
     found = [validation.verdict(desk.guardian, node, attempt) for attempt in (1, 2, 3)]
 
@@ -323,12 +323,12 @@ def test_what_is_none_of_the_options_is_neither_a_yes_nor_a_no_and_is_asked_agai
     node = parser.read_pipeline(desk.dot).node("a")
     assert node is not None
     validation.verdict(desk.guardian, node, 1)
-    desk.store.answer("verdict.a.1", said, "Ada")
+    save_answer(desk.store, "verdict.a.1", said, "Ada")
 
     assert [validation.verdict(desk.guardian, node, 1) for _ in range(2)] == [None, None]
     assert [one.reply for one in terminal.open_questions(desk.context)] == ["verdict.a.1"]
     assert f"{said!r} isn't one of the options" in desk.said[-1]
-    desk.store.answer("verdict.a.1", "2", "Ada")
+    save_answer(desk.store, "verdict.a.1", "2", "Ada")
     assert (validation.verdict(desk.guardian, node, 1) or {})["passed"] is False
 
 

@@ -10,7 +10,7 @@ from tests.support.supervision import Site
 
 from doflow.flow.model import Settings
 from doflow.supervise import pipeline_context
-from doflow.supervise.guardian import terminal
+from doflow.supervise.guardian import state, terminal
 
 pytestmark = pytest.mark.smoke
 
@@ -73,7 +73,7 @@ def test_what_is_typed_into_launch_and_is_no_option_is_asked_for_again(site: Any
         for typed, kept in (("perhaps", None), ("2", "reject")):
             print(typed, file=keys, flush=True)
             layer.listen(5.0)
-            assert place.store.find_answer("verdict.review.1") == kept, heard
+            assert state.find_answer(place.store, "verdict.review.1") == kept, heard
 
     assert "'perhaps' isn't one of the options: 1. approve, 2. reject" in heard[0]
 

@@ -18,7 +18,6 @@ from tests.support.supervision import eventually
 from doflow.flow.model import Profile
 from doflow.supervise.panes import agent_pane, programs, tmux
 from doflow.supervise.panes.programs import PaneRequest
-from doflow.supervise.runner import replies
 from doflow.util.errors import FlowError, UsageError
 
 pytestmark = pytest.mark.smoke
@@ -289,10 +288,10 @@ def test_an_answer_is_typed_as_the_screen_wants_it(
     screens: tuple[str, ...], answer: str, typed: list[str], done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R2.37; what fits no option of a menu is not typed: Enter would take the first one."""
-    monkeypatch.setattr(replies, "REDRAW", 60.0 if "gone" in screens else 0.3)
+    monkeypatch.setattr(agent_pane, "REDRAW", 60.0 if "gone" in screens else 0.3)
     pane = Pane(*screens)
 
-    assert replies.type_answer(pane, answer) is done  # type: ignore[arg-type]
+    assert agent_pane.type_answer(pane, answer) is done  # type: ignore[arg-type]
     assert pane.typed == typed
 
 

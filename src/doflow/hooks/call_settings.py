@@ -5,25 +5,17 @@ No file is written: Claude Code takes them with `--settings`, Codex with `-c`, s
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
 import sys
 from collections.abc import Iterable
 
 from doflow.flow.model import Hook
+from doflow.hooks import events
 
 TIMEOUT = 60
-#: marks every reason that our hooks give to a model; a refusal without it came from elsewhere
-MARK = "[doflow-hook]"
 _MATCHERS = {"claude": "Task|Agent", "codex": "spawn_agent"}
-_EVENTS = (
-    "SessionStart",
-    "UserPromptSubmit",
-    "PreToolUse",
-    "PostToolUse",
-    "SubagentStart",
-    "SubagentStop",
-    "Stop",
-    "SessionEnd",
-)
 _NOT_CODEX = ("PostToolUse", "SessionEnd")
 
 
@@ -32,47 +24,38 @@ def order_hooks(machine: str, agent: str, absolute: bool = True, state: str = ""
 
     `absolute`: call this Python interpreter; otherwise `doflow` is looked up on the agent's PATH.
     """
-    import shlex
-
-    found = []
-    for event in _EVENTS:
+    hooks = []
+    for event in events.EVENTS:
         if agent == "codex" and event in _NOT_CODEX:
             continue
         words = (event, "--machine", machine, *(("--state", state) if state else ()))
         call = hook_command(*words) if absolute else shlex.join(("doflow", "hook", *words))
-        found.append(Hook(event, call, _MATCHERS[agent] if "ToolUse" in event else "", TIMEOUT))
-    return tuple(found)
+        hooks.append(Hook(event, call, _MATCHERS[agent] if "ToolUse" in event else "", TIMEOUT))
+    return tuple(hooks)
 
 
 def hook_command(*words: str) -> str:
     """The shell command that runs `entry.py` with this Python, isolated; `words` start with the event."""
-    import os
-    import shlex
-
     entry = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry.py")
     return shlex.join((sys.executable, "-I", "-S", entry, *words))
 
 
 def hook_table(hooks: Iterable[Hook]) -> dict[str, list[dict[str, object]]]:
     """The `hooks` table that Claude Code and Codex share: event → groups."""
-    found: dict[str, list[dict[str, object]]] = {}
+    table: dict[str, list[dict[str, object]]] = {}
     for hook in hooks:
         entry: dict[str, object] = {"type": "command", "command": hook.command, "timeout": hook.timeout}
         if hook.closed:
             entry["onFailure"] = "block"
         matcher = {"matcher": hook.matcher} if hook.matcher else {}
-        found.setdefault(hook.event, []).append({**matcher, "hooks": [entry]})
-    return found
+        table.setdefault(hook.event, []).append({**matcher, "hooks": [entry]})
+    return table
 
 
 def claude_arguments(hooks: Iterable[Hook]) -> tuple[str, ...]:
     """Arguments for Claude Code; empty without hooks."""
     table = hook_table(hooks)
-    if not table:
-        return ()
-    import json
-
-    return ("--settings", json.dumps({"hooks": table}))
+    return ("--settings", json.dumps({"hooks": table})) if table else ()
 
 
 def codex_arguments(hooks: Iterable[Hook]) -> tuple[str, ...]:
@@ -91,6 +74,4 @@ def _toml(value: object) -> str:
         return f"{{{inner}}}"
     if isinstance(value, list):
         return f"[{', '.join(_toml(entry) for entry in value)}]"
-    import json
-
     return json.dumps(value)

@@ -17,30 +17,27 @@ if TYPE_CHECKING:
     from typing import Any
 
     from doflow.hooks.session_store import Session
+    from doflow.hooks.state_machine import Doc, Machine
 
     Payload = dict[str, Any]
 
-NAME = "doflow-hook"  # prefix of our messages, also those for the model
+NAME = "doflow-hook"
+#: marks every reason that our hooks give to a model; a refusal without it came from elsewhere
+MARK = f"[{NAME}]"
 TOOLS = ("Agent", "Task", "spawn_agent")
 
 
 class Call:
     """One hook call: the event, its payload, the machine and the session."""
 
-    __slots__ = ("event", "machine", "now", "payload", "session")
+    __slots__ = ("at", "event", "machine", "now", "payload", "session")
 
-    def __init__(
-        self, event: str, payload: Payload, machine: state_machine.Machine, session: Session, now: float
-    ) -> None:
-        self.event = event
-        self.payload = payload
-        self.machine = machine
-        self.session = session
-        self.now = now
+    def __init__(self, event: str, payload: Payload, machine: Machine, session: Session, now: float) -> None:
+        self.event, self.payload, self.machine, self.session = event, payload, machine, session
+        self.now, self.at = now, timestamps.format_seconds(now)
 
     def text(self, name: str) -> str:
-        value = self.payload.get(name)
-        return value if isinstance(value, str) else ""
+        return payload_text(self.payload, name)
 
 
 class Answer:
@@ -55,59 +52,56 @@ class Answer:
         self.block = False
 
     def log(self, line: str) -> None:
-        if line:
-            self.lines.append(line)
+        self.lines.append(line)
+
+
+def payload_text(payload: Payload, name: str) -> str:
+    value = payload.get(name)
+    return value if isinstance(value, str) else ""
 
 
 def answer_event(call: Call) -> Answer:
     """Load the state, apply the event, write the state if it changed; under the session's lock."""
     answer = Answer()
-    doc, known = _read(call, answer)
+    doc, known = _load(call, answer)
     answer.facts = {"event": call.event, "session": call.session.ident, "state": doc["state"]}
     changed = EVENTS[call.event](call, doc, answer)
     answer.facts["to"] = doc["state"]
     if changed or not known:
-        _write(call, doc, answer)
+        try:
+            call.session.write(doc)
+        except OSError as error:  # the answer stays the same
+            answer.log(f"ERROR: {call.session.path} cannot be written ({error}): the state on disk is out of date")
     if not known:
         call.session.show()
     return answer
 
 
-def _read(call: Call, answer: Answer) -> tuple[state_machine.Doc, bool]:
-    """The state document; an unreadable one is renamed, and the first state is used."""
-    machine, session, now = call.machine, call.session, timestamps.format_seconds(call.now)
+def _load(call: Call, answer: Answer) -> tuple[Doc, bool]:
+    """The state document, and whether there was one; an unreadable one is renamed, and the first state is used."""
+    machine, session = call.machine, call.session
     try:
         found = session.read()
         trouble = state_machine.document_problem(machine, found)
     except FileNotFoundError:
-        return state_machine.new_document(machine, session.ident, session.project, now), False
+        return state_machine.new_document(machine, session.ident, session.project, call.at), False
     except (OSError, ValueError, RecursionError) as error:
         found, trouble = {}, str(error)
-    if trouble:
-        answer.log(
-            f"WARNING: {session.path} is not usable ({trouble}): starting in {machine['start']}, the old file is kept next to it"
-        )
-        session.set_aside()
-        return state_machine.new_document(machine, session.ident, session.project, now), False
-    return state_machine.normalize(machine, found, session.ident, session.project, now), True
+    if not trouble:
+        return state_machine.normalize(machine, found, session.ident, session.project, call.at), True
+    answer.log(
+        f"WARNING: {session.path} is not usable ({trouble}): starting in {machine['start']}, the old file is kept next to it"
+    )
+    session.set_aside()
+    return state_machine.new_document(machine, session.ident, session.project, call.at), False
 
 
-def _write(call: Call, doc: state_machine.Doc, answer: Answer) -> None:
-    """A failed write does not change the answer; it is logged."""
-    try:
-        call.session.write(doc)
-    except OSError as error:
-        answer.log(f"ERROR: {call.session.path} cannot be written ({error}): the state on disk is out of date")
-
-
-def _session_start(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
+def _session_start(call: Call, doc: Doc, answer: Answer) -> bool:
     own, machine, source = doc["doflow"], call.machine, call.text("source")
     if source != "compact":
         own["active"], own["turn"] = {}, False
     if source == "clear" and doc["state"] != machine["start"]:
-        state_machine.move_to(
-            machine, doc, "clear", machine["start"], timestamps.format_seconds(call.now), "the conversation was cleared"
-        )
+        state_machine.move_to(machine, doc, "clear", machine["start"], call.at, "the conversation was cleared")
     _expire(call, doc, answer)
     own["transcript"] = call.text("transcript_path")
     call.session.show()
@@ -115,12 +109,12 @@ def _session_start(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
     return True
 
 
-def _prompt(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
+def _prompt(call: Call, doc: Doc, answer: Answer) -> bool:
     if call.text("agent_id"):  # Codex asks for its sub-agents too
         return False
     _expire(call, doc, answer)
     doc["doflow"]["turn"] = True
-    doc["timestamp"] = timestamps.format_seconds(call.now)
+    doc["timestamp"] = call.at
     text = call.machine["states"][doc["state"]]["inject"]
     if text:
         answer.output = {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}
@@ -128,7 +122,7 @@ def _prompt(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
     return True
 
 
-def _before(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
+def _before(call: Call, doc: Doc, answer: Answer) -> bool:
     """May this sub-agent run now?"""
     tool = call.payload.get("tool_name")
     if isinstance(tool, str) and tool not in TOOLS:
@@ -139,21 +133,20 @@ def _before(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
         answer.log("PreToolUse: ERROR: no sub-agent named in the call (tool_input.subagent_type): doflow ALLOWS IT")
         answer.output = {"continue": True, "systemMessage": answer.lines[-1]}
         return changed
-    answer.facts |= {
-        "agent": agent,
-        "by": call.text("agent_id"),
-        "use": call.text("tool_use_id"),
-        "state": doc["state"],
-    }
     why = state_machine.refusal(call.machine, doc["state"], agent)
-    answer.facts["decision"] = "block" if why else "allow"
+    answer.facts |= {"agent": agent, "by": call.text("agent_id"), "use": call.text("tool_use_id")}
+    answer.facts |= {"state": doc["state"], "decision": "block" if why else "allow"}
     answer.block = bool(why)
     shown = why or f"{state_machine.display_name(agent)} may run in {doc['state']}"
-    decision: dict[str, Any] = {"hookEventName": "PreToolUse", "permissionDecision": "deny" if why else "allow"}
-    decision["permissionDecisionReason"] = f"[{NAME}] {shown}" if why else shown
-    answer.output = {"hookSpecificOutput": decision}
+    answer.output = permission("deny", f"{MARK} {why}") if why else permission("allow", shown)
     answer.log(f"PreToolUse: {'BLOCKED: ' if why else 'allowed: '}{shown}")
     return changed
+
+
+def permission(decision: str, reason: str) -> dict[str, Any]:
+    """The answer to PreToolUse."""
+    answer = {"hookEventName": "PreToolUse", "permissionDecision": decision, "permissionDecisionReason": reason}
+    return {"hookSpecificOutput": answer}
 
 
 def requested_agent(payload: Payload) -> str | None:
@@ -175,32 +168,34 @@ def requested_agent(payload: Payload) -> str | None:
     return "general-purpose" if isinstance(given.get("prompt"), str) else None
 
 
-def _started(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
+def _started(call: Call, doc: Doc, answer: Answer) -> bool:
     agent, ident = call.text("agent_type"), call.text("agent_id")
     if not agent:
         answer.log("SubagentStart: ERROR: no agent_type: this agent is not tracked")
         return False
     why = state_machine.refusal(call.machine, doc["state"], agent)
-    line = state_machine.agent_started(call.machine, doc, agent, ident, timestamps.format_seconds(call.now))
+    line = state_machine.agent_started(call.machine, doc, agent, ident, call.at)
     answer.facts |= {"agent": agent, "id": ident}
-    if line and why:
+    if not line:
+        return False
+    if why:
         answer.facts["decision"] = "escape"
         answer.log(f"SubagentStart: ESCAPE: it runs, but {why}")
-    answer.log(f"SubagentStart: {line}" if line else "")
-    return bool(line)
+    answer.log(f"SubagentStart: {line}")
+    return True
 
 
-def _stopped(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
+def _stopped(call: Call, doc: Doc, answer: Answer) -> bool:
     ident = call.text("agent_id")
-    begun = doc["doflow"]["active"].get(ident, {})
-    agent = call.text("agent_type") or os.environ.get("AGENT_NAME", "") or str(begun.get("agent", ""))
+    known = doc["doflow"]["active"].get(ident, {})
+    agent = call.text("agent_type") or os.environ.get("AGENT_NAME", "") or str(known.get("agent", ""))
     if not agent:
         answer.log("SubagentStop: ERROR: no agent_type, no AGENT_NAME, and the id is unknown: state unchanged")
         return False
     return _ended(call, doc, answer, agent, ident, _words(call.payload))
 
 
-def _after(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
+def _after(call: Call, doc: Doc, answer: Answer) -> bool:
     """A sub-agent's tool call has ended: a second report of its end, in case SubagentStop is missing."""
     response = call.payload.get("tool_response")
     if not isinstance(response, dict) or response.get("status") != "completed":
@@ -211,41 +206,36 @@ def _after(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
     return _ended(call, doc, answer, agent, ident, _content(response.get("content")))
 
 
-def _ended(call: Call, doc: state_machine.Doc, answer: Answer, agent: str, ident: str, text: str) -> bool:
-    begun = doc["doflow"]["active"].get(ident or agent, {})
-    line = state_machine.agent_stopped(call.machine, doc, agent, ident, text, timestamps.format_seconds(call.now))
-    answer.facts |= {"agent": agent, "id": ident, "since": begun.get("since", "")}
-    answer.log(
-        f"{call.event}: {line}"
-        if line
-        else f"{call.event}: {state_machine.display_name(agent)} stopped again, state unchanged"
-    )
+def _ended(call: Call, doc: Doc, answer: Answer, agent: str, ident: str, text: str) -> bool:
+    known = doc["doflow"]["active"].get(ident or agent, {})
+    line = state_machine.agent_stopped(call.machine, doc, agent, ident, text, call.at)
+    answer.facts |= {"agent": agent, "id": ident, "since": known.get("since", "")}
+    answer.log(f"{call.event}: {line or f'{state_machine.display_name(agent)} stopped again, state unchanged'}")
     return True
 
 
-def _turn_over(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
+def _turn_over(call: Call, doc: Doc, answer: Answer) -> bool:
     own, tasks = doc["doflow"], call.payload.get("background_tasks")
     own["turn"] = False
-    doc["timestamp"] = timestamps.format_seconds(call.now)
+    doc["timestamp"] = call.at
     if isinstance(tasks, list):
         running = {str(task.get("id")) for task in tasks if isinstance(task, dict)}
-        for name in state_machine.forget_lost_agents(doc, running):
-            answer.log(
-                f"Stop: WARNING: {state_machine.display_name(name)} ended without a SubagentStop: it does not count as done"
-            )
+        for agent in state_machine.forget_lost_agents(doc, running):
+            name = state_machine.display_name(agent)
+            answer.log(f"Stop: WARNING: {name} ended without a SubagentStop: it does not count as done")
     answer.log(f"Stop: turn ended in {doc['state']}")
     return True
 
 
-def _session_end(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
+def _session_end(call: Call, doc: Doc, answer: Answer) -> bool:
     doc["doflow"]["active"], doc["doflow"]["turn"] = {}, False
-    doc["timestamp"] = timestamps.format_seconds(call.now)
+    doc["timestamp"] = call.at
     answer.log(f"SessionEnd: in {doc['state']}")
     call.session.tidy()
     return True
 
 
-def _expire(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
+def _expire(call: Call, doc: Doc, answer: Answer) -> bool:
     """Back to the first state after a long idle time, between turns and with no agent running."""
     machine = call.machine
     if state_machine.never_expires(machine, doc):
@@ -256,28 +246,16 @@ def _expire(call: Call, doc: state_machine.Doc, answer: Answer) -> bool:
         return False
     if idle <= machine["expires"]:
         return False
-    was = doc["state"]
-    state_machine.move_to(
-        machine,
-        doc,
-        "expired",
-        machine["start"],
-        timestamps.format_seconds(call.now),
-        f"nothing happened for {machine['expires']:g} s",
-    )
-    answer.log(
-        f"{call.event}: expired: {was} -> {machine['start']}, nothing happened for longer than {machine['expires']:g} s"
-    )
+    before, start, limit = doc["state"], machine["start"], f"{machine['expires']:g} s"
+    state_machine.move_to(machine, doc, "expired", start, call.at, f"nothing happened for {limit}")
+    answer.log(f"{call.event}: expired: {before} -> {start}, nothing happened for longer than {limit}")
     return True
 
 
 def _words(payload: Payload) -> str:
     """The last message of a finished agent, whichever field holds it."""
-    for name in ("last_assistant_message", "context", "summary", "output", "raw_output"):
-        value = payload.get(name)
-        if isinstance(value, str) and value.strip():
-            return value
-    return ""
+    fields = ("last_assistant_message", "context", "summary", "output", "raw_output")
+    return next((text for name in fields if (text := payload_text(payload, name)).strip()), "")
 
 
 def _content(content: object) -> str:
@@ -288,7 +266,7 @@ def _content(content: object) -> str:
     return content if isinstance(content, str) else ""
 
 
-EVENTS: dict[str, Callable[[Call, state_machine.Doc, Answer], bool]] = {
+EVENTS: dict[str, Callable[[Call, Doc, Answer], bool]] = {
     "SessionStart": _session_start,
     "UserPromptSubmit": _prompt,
     "PreToolUse": _before,

@@ -6,12 +6,14 @@ reported. Imports are kept to a minimum: this runs at the start and end of every
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import sys
 import time
 
 from doflow.hooks import events, session_store
-from doflow.hooks.events import NAME, Answer, Call
+from doflow.hooks.events import MARK, Answer, Call, payload_text
 from doflow.util import file_signature, timestamps
 
 TYPE_CHECKING = False
@@ -47,22 +49,21 @@ def run(words: list[str]) -> int:
     except (Exception, TooLate) as error:
         message = f"{event}: doflow could not check this call and ALLOWS IT: {type(error).__name__}: {error}"
         _log(now, message[:1000])
-        _say({"continue": True, "systemMessage": f"[{NAME}] {message}"[:1000]})
+        _write(1, json.dumps({"continue": True, "systemMessage": f"{MARK} {message}"[:1000]}))
         return PASSED
     for line in answer.lines:
         _log(now, line)
-    _say(answer.output or {"continue": True})
+    _write(1, json.dumps(answer.output or {"continue": True}))
     return BLOCKED if answer.block else PASSED
 
 
 def _answered(event: str, options: dict[str, str], now: float) -> Answer:
-    payload, trouble = _payload(event, _read())
+    payload, trouble = _payload(event, _read_input())
     environ = os.environ
-    project = session_store.project_root(environ.get("CLAUDE_PROJECT_DIR") or _text(payload, "cwd"))
-    ident = _text(payload, "session_id") or environ.get("CLAUDE_CODE_SESSION_ID") or "default"
-    with session_store.Session(
-        options["state"] or session_store.sessions_folder(environ), project, ident, options["machine"]
-    ) as session:
+    project = session_store.project_root(environ.get("CLAUDE_PROJECT_DIR") or payload_text(payload, "cwd"))
+    ident = payload_text(payload, "session_id") or environ.get("CLAUDE_CODE_SESSION_ID") or "default"
+    base = options["state"] or session_store.sessions_folder(environ)
+    with session_store.Session(base, project, ident, options["machine"]) as session:
         machine, warning = _machine(session, project, options["machine"])
         answer = events.answer_event(Call(event, payload, machine, session, now))
         answer.lines[:0] = [line for line in (trouble, warning) if line]
@@ -70,7 +71,7 @@ def _answered(event: str, options: dict[str, str], now: float) -> Answer:
     return answer
 
 
-def _read() -> bytes:
+def _read_input() -> bytes:
     data = b""
     while part := os.read(0, 1 << 20):
         data += part
@@ -81,8 +82,6 @@ def _read() -> bytes:
 
 def _payload(event: str, data: bytes) -> tuple[dict[str, Any], str]:
     """The payload. Only the output of a finished agent may be something other than JSON, if AGENT_NAME is set."""
-    import json
-
     text = data.decode("utf-8", "replace")
     try:
         found = json.loads(text)
@@ -98,8 +97,6 @@ def _payload(event: str, data: bytes) -> tuple[dict[str, Any], str]:
 
 def _machine(session: session_store.Session, project: str, name: str) -> tuple[dict[str, Any], str]:
     """The compiled machine if its sources are unchanged; else compiled again, else the last good one and a warning."""
-    import json
-
     path, last = os.path.join(session.home, f"machine-{session_store.safe_name(name)}.json"), None
     try:
         with open(path, "rb") as file:
@@ -124,14 +121,12 @@ def _compiled(path: str, project: str, name: str) -> dict[str, Any]:
     from doflow.hooks import machine_loader
 
     found = machine_loader.load_machine(project, name)
-    machine_loader.save_compiled(path, found)
+    session_store.replace_file(path, json.dumps(found).encode())
     return found
 
 
 def _note(session: session_store.Session, now: float, event: str, answer: Answer) -> None:
     """Write the journal: the message, and after a tab on the last line the facts as JSON."""
-    import json
-
     facts = json.dumps({"t": round(now, 3), **answer.facts})
     lines = [f"{_line(now, line)}\t{{}}" for line in answer.lines[:-1]]
     lines.append(f"{_line(now, answer.lines[-1] if answer.lines else event)}\t{facts}")
@@ -142,30 +137,22 @@ def _note(session: session_store.Session, now: float, event: str, answer: Answer
 
 
 def _line(now: float, text: str) -> str:
-    shown = " ".join(text.split())
-    return f"[{timestamps.format_seconds(now)}] [{NAME}] {shown}"
+    return f"[{timestamps.format_seconds(now)}] {MARK} {' '.join(text.split())}"
 
 
 def _log(now: float, text: str) -> None:
-    _write(2, f"{_line(now, text)}\n")
-
-
-def _say(answer: dict[str, Any]) -> None:
-    import json
-
-    _write(1, json.dumps(answer) + "\n")
+    _write(2, _line(now, text))
 
 
 def _write(fd: int, text: str) -> None:
     try:
-        os.write(fd, text.encode("utf-8", "backslashreplace"))
+        os.write(fd, f"{text}\n".encode("utf-8", "backslashreplace"))
     except OSError:
         pass  # closed by the reader: the exit code still counts
 
 
 def _deadline(seconds: float) -> None:
     """Start the timer; 0 = cancel it, so that it can't fire on the way out."""
-    import signal
 
     def late(*_: object) -> None:
         raise TooLate(f"not finished after {seconds:g} seconds")
@@ -187,8 +174,3 @@ def _options(words: list[str]) -> dict[str, str] | None:
         else:
             return None
     return options if options["event"] in EVENTS else None
-
-
-def _text(payload: dict[str, Any], name: str) -> str:
-    value = payload.get(name)
-    return value if isinstance(value, str) else ""

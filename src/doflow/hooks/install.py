@@ -6,11 +6,11 @@ import itertools
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from doflow.hooks import call_settings
 from doflow.util import atomic_files
@@ -47,19 +47,18 @@ def settings_path(agent: str, scope: str, root: Path, environ: Mapping[str, str]
 def install(path: Path, agent: str, machine: str, absolute: bool) -> bool:
     """Install the hooks; False = they were installed already."""
     wanted = call_settings.order_hooks(machine, agent, absolute)
-    text = _read(path)
-    if text is not None and sorted(one.command for one in find_hooks(text)) == sorted(hook.command for hook in wanted):
+    text = _load(path)
+    if sorted(found.command for found in find_hooks(text)) == sorted(hook.command for hook in wanted):
         return False
-    bare = None if text is None else _without(text)
-    table = call_settings.hook_table(wanted)
-    _write(path, format_json({"hooks": table}) if not bare else _with(bare, table))
+    bare, table = _without(text), call_settings.hook_table(wanted)
+    _write(path, _with(bare, table) if bare else json.dumps({"hooks": table}, indent=2) + "\n")
     return True
 
 
 def remove(path: Path) -> bool:
     """Remove our hooks, and the file if nothing else is in it; False = there were none."""
-    text = _read(path)
-    if text is None or not find_hooks(text):
+    text = _load(path)
+    if not find_hooks(text):
         return False
     bare = _without(text)
     if bare:
@@ -72,28 +71,24 @@ def remove(path: Path) -> bool:
 
 
 def list_installed(path: Path) -> list[Installed]:
-    text = _read(path)
-    return find_hooks(text) if text is not None else []
+    return find_hooks(_load(path))
 
 
 def find_hooks(text: str) -> list[Installed]:
     """Our hooks in a settings text, in order."""
-    return list(_found(json.loads(text.removeprefix(_BOM))))
-
-
-def _found(value: Any) -> Iterator[Installed]:
-    table = value.get("hooks") if isinstance(value, dict) else None
-    for event, groups in table.items() if isinstance(table, dict) else ():
-        for number, group in enumerate(groups if isinstance(groups, list) else ()):
-            held = group.get("hooks") if isinstance(group, dict) else None
-            entries: list[Any] = held if isinstance(held, list) else []
+    found = []
+    settings = json.loads(text.removeprefix(_BOM) or "{}")
+    for event, groups in settings.get("hooks", {}).items():
+        for number, group in enumerate(groups):
+            inner = group.get("hooks") if isinstance(group, dict) else None
+            entries: list[Any] = inner if isinstance(inner, list) else []
             for place, entry in enumerate(entries):
                 command = str(entry.get("command", "")) if isinstance(entry, dict) else ""
                 machine = _machine(command)
                 if machine:
-                    alone = len(entries) == 1
-                    way = ("hooks", event, number) if alone else ("hooks", event, number, "hooks", place)
-                    yield Installed(way, event, machine, command)
+                    rest = ("hooks", place) if len(entries) > 1 else ()
+                    found.append(Installed(("hooks", event, number, *rest), event, machine, command))
+    return found
 
 
 _ENTRIES = tuple(os.path.join("doflow", "hooks", name) for name in ("entry.py", "door.py"))
@@ -127,40 +122,33 @@ def _with(text: str, table: dict[str, list[dict[str, object]]]) -> str:
 
 def _without(text: str) -> str:
     mark, body = (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
-    while body and (ours := find_hooks(body)):
+    while ours := find_hooks(body):
         body = remove_part(body, ours[0].path)
     return mark + body if body else ""
 
 
-def _read(path: Path) -> str | None:
-    """The text of a settings file that can be edited safely; None = no such file."""
+def _load(path: Path) -> str:
+    """The text of a settings file, which can be edited safely; '' = no such file."""
+    hint = "fix it, then try again; nothing was changed"
     try:
         text = path.read_bytes().decode("utf-8")
+        value = json.loads(text.removeprefix(_BOM), object_pairs_hook=_unique_keys)
     except FileNotFoundError:
-        return None
+        return ""
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 ({error})", "fix it, then try again; nothing was changed") from error
-    try:
-        value = json.loads(text.removeprefix(_BOM), object_pairs_hook=_once)
+        raise UsageError(f"{path} is not UTF-8 ({error})", hint) from error
     except ValueError as error:
-        raise UsageError(
-            f"{path} is not plain JSON ({error})", "fix it, then try again; nothing was changed"
-        ) from error
-    _check_form(path, value)
+        raise UsageError(f"{path} is not plain JSON ({error})", hint) from error
+    table = value.get("hooks", {}) if isinstance(value, dict) else None
+    if not isinstance(table, dict) or not all(isinstance(groups, list) for groups in table.values()):
+        raise UsageError(f"{path} has hooks in an unknown form", f'expected {{"hooks": {{"EVENT": [ … ]}}}}: {hint}')
     return text
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({key for key, _ in pairs}) != len(pairs):
         raise ValueError("duplicate key")
     return dict(pairs)
-
-
-def _check_form(path: Path, value: Any) -> None:
-    table = value.get("hooks", {}) if isinstance(value, dict) else None
-    if not isinstance(table, dict) or not all(isinstance(groups, list) for groups in table.values()):
-        hint = 'expected {"hooks": {"EVENT": [ … ]}}: fix it, then try again; nothing was changed'
-        raise UsageError(f"{path} has hooks in an unknown form", hint)
 
 
 def _write(path: Path, text: str) -> None:
@@ -174,8 +162,7 @@ def _write(path: Path, text: str) -> None:
 JsonPath = Sequence[str | int]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One member of an object or item of a list: start (of its key, if it has one), value and end."""
 
     key: str | int
@@ -218,12 +205,11 @@ def insert_first(text: str, path: JsonPath, key: str, value: Any) -> str:
     """Insert a first member (`key`) or item into the container at `path`, which exists."""
     at = find_value(text, path)
     assert at is not None
-    rest, newline = container_parts(text, at), _newline(text)
-    indent = _indent(text)
-    piece = newline.join(json.dumps(value, indent=indent).split("\n"))
-    piece = piece.replace(newline, newline + indent * (len(path) + 1))
+    rest, indent = container_parts(text, at), _indent(text)
+    newline = ("\r\n" if "\r\n" in text else "\n") + indent * (len(path) + 1)
+    piece = json.dumps(value, indent=indent).replace("\n", newline)
     piece = f"{json.dumps(key)}: {piece}" if text[at] == "{" else piece
-    before = newline + indent * (len(path) + 1) if rest else " "
+    before = newline if rest else " "
     return text[: at + 1] + before + piece + ("," if rest else "") + text[at + 1 :]
 
 
@@ -244,24 +230,15 @@ def remove_part(text: str, path: JsonPath) -> str:
     return text[:start] + text[end:]
 
 
-def format_json(value: Any) -> str:
-    """A new JSON text."""
-    return json.dumps(value, indent=2) + "\n"
-
-
 def _blank(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t\r\n":
         at += 1
     return at
 
 
-def _newline(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
-
-
 def _indent(text: str) -> str:
     """The indentation of the first member; two spaces if there is none."""
     at = _blank(text, 0)
     held = container_parts(text, at)
-    before = text[at + 1 : held[0].start] if held else ""
-    return before.rpartition("\n")[2] if "\n" in before and before.rpartition("\n")[2] else "  "
+    _, line_end, indent = (text[at + 1 : held[0].start] if held else "").rpartition("\n")
+    return indent if line_end and indent else "  "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from doflow.flow.parsing import loader, schema, syntax
 from doflow.flow.parsing.document import Doc
-from doflow.hooks import session_store, state_machine
+from doflow.hooks import state_machine
 from doflow.util import file_signature
 from doflow.util.errors import FlowError, Problem, UsageError
 
@@ -67,13 +67,6 @@ def load_machine_file(path: Path, shown: str = "") -> Machine:
     return machine
 
 
-def save_compiled(path: str, machine: Machine) -> None:
-    """Save the compiled form where hooks find it."""
-    import json
-
-    session_store.replace_file(path, json.dumps(machine).encode())
-
-
 def _build(doc: Doc) -> tuple[Machine, list[Problem]]:
     value = doc.value
     groups: dict[str, list[str]] = value.get("groups", {})
@@ -116,30 +109,28 @@ def _expanded(table: dict[str, Any], groups: dict[str, list[str]]) -> dict[str, 
 
 def _unknown(doc: Doc, machine: Machine, groups: dict[str, list[str]]) -> list[Problem]:
     """Unknown states and invalid agent names."""
-    states, value = machine["states"], doc.value
-    said: list[tuple[Place, str]] = [((word,), machine[word]) for word in ("start", "complete") if machine[word]]
-    said += [(("stages", place), name) for place, name in enumerate(machine["stages"])]
-    said += [
-        (("states", name, when, agent), to)
-        for name, rules in value["states"].items()
-        for when in ("on_start", "on_stop")
-        for agent, to in rules.get(when, {}).items()
+    states: list[tuple[Place, str]] = [((word,), machine[word]) for word in ("start", "complete") if machine[word]]
+    states += [(("stages", at), state) for at, state in enumerate(machine["stages"])]
+    agents: list[tuple[Place, str]] = []
+    for group, members in groups.items():
+        agents += [(("groups", group, at), agent) for at, agent in enumerate(members)]
+    for name, rules in doc.value["states"].items():
+        for when in ("on_start", "on_stop"):
+            states += [(("states", name, when, agent), to) for agent, to in rules.get(when, {}).items()]
+        agents += [(("states", name, "allow", at), agent) for at, agent in enumerate(rules.get("allow", ()))]
+    known, star = f"states: {', '.join(machine['states'])}", "a * is only allowed at the end of a prefix: bash-*"
+    return [
+        *(
+            doc.problem(path, f"unknown state {name!r}", known)
+            for path, name in states
+            if name not in machine["states"]
+        ),
+        *(
+            doc.problem(path, f"{name!r} isn't an agent name or prefix", star)
+            for path, name in agents
+            if "*" in name[:-1]
+        ),
     ]
-    hint = f"states: {', '.join(states)}"
-    found = [doc.problem(path, f"unknown state {name!r}", hint) for path, name in said if name not in states]
-    names: list[tuple[Place, str]] = [
-        (("groups", group, at), name) for group, list_ in groups.items() for at, name in enumerate(list_)
-    ]
-    names += [
-        (("states", state, "allow", at), n)
-        for state, r in value["states"].items()
-        for at, n in enumerate(r.get("allow", ()))
-    ]
-    odd = "a * is only allowed at the end of a prefix: bash-*"
-    found += [
-        doc.problem(path, f"{name!r} isn't an agent name or prefix", odd) for path, name in names if "*" in name[:-1]
-    ]
-    return found
 
 
 def machine_problems(machine: Machine) -> Iterator[Found]:
@@ -152,7 +143,8 @@ def machine_problems(machine: Machine) -> Iterator[Found]:
 
 def reachable_states(machine: Machine, without: str = "") -> dict[str, list[str]]:
     """Every reachable state with the calls of a shortest path to it; `without` is never entered."""
-    found: dict[str, list[str]] = {state: [] for state in _entries(machine) if state != without}
+    entries = (machine["start"], machine["complete"])
+    found: dict[str, list[str]] = {state: [] for state in entries if state and state != without}
     queue = list(found)
     for state in queue:
         for agent, to in state_moves(machine, state):
@@ -167,10 +159,6 @@ def state_moves(machine: Machine, state: str) -> Iterator[tuple[str, str]]:
     table = machine["states"][state]
     for when in ("on_start", "on_stop"):
         yield from table[when].items()
-
-
-def _entries(machine: Machine) -> list[str]:
-    return [state for state in (machine["start"], machine["complete"]) if state]
 
 
 def _forbidden(machine: Machine) -> Iterator[Found]:
@@ -193,9 +181,7 @@ def _unreachable(machine: Machine) -> Iterator[Found]:
 
 def _skipped(machine: Machine) -> Iterator[Found]:
     stages = machine["stages"]
-    for place, stage in enumerate(stages):
-        if place < 2:  # a round starts in the first stage, so it can't be skipped
-            continue
+    for place, stage in enumerate(stages[2:], 2):  # a round starts in the first stage, so it can't be skipped
         before = stages[place - 1]
         way = reachable_states(machine, before).get(stage)
         if way is not None:
@@ -223,10 +209,7 @@ def _allowing(allow: dict[str, bool], agent: str) -> str:
     stem = agent.removesuffix("*")
     for pattern in allow:
         start = pattern.removesuffix("*")
-        if (
-            pattern == agent
-            or (pattern != start and stem.startswith(start))
-            or (agent != stem and start.startswith(stem))
-        ):
+        inside = pattern != start and stem.startswith(start)
+        if pattern == agent or inside or (agent != stem and start.startswith(stem)):
             return pattern
     return ""

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from doflow.hooks import machine_loader, session_store, state_machine
 from doflow.util import timestamps
@@ -37,14 +38,10 @@ def find_session(root: str, environ: Mapping[str, str], wanted: str = "") -> ses
 def load_document(session: session_store.Session) -> Doc:
     """The state document; an unreadable one becomes a placeholder with `trouble`."""
     try:
-        found = session.read()
+        found, trouble = session.read(), "not a JSON object"
     except (OSError, ValueError, RecursionError) as error:
-        return {"state": "?", "trouble": str(error), "session_id": session.ident}
-    return (
-        found
-        if isinstance(found, dict)
-        else {"state": "?", "trouble": "not a JSON object", "session_id": session.ident}
-    )
+        found, trouble = None, str(error)
+    return found if isinstance(found, dict) else {"state": "?", "trouble": trouble, "session_id": session.ident}
 
 
 def machine_for(root: str, doc: Doc) -> Machine:
@@ -56,16 +53,20 @@ def machine_for(root: str, doc: Doc) -> Machine:
 def change_state(session: session_store.Session, machine: Machine, action: Callable[[Doc, str], str]) -> str:
     """Change the state by hand: under the lock, noted in the journal."""
     now = time.time()
+    at = timestamps.format_seconds(now)
     with session:
         found = load_document(session)
-        if state_machine.document_problem(machine, found):
-            found = state_machine.new_document(machine, session.ident, session.project, timestamps.format_seconds(now))
-        doc = state_machine.normalize(machine, found, session.ident, session.project, timestamps.format_seconds(now))
-        words = action(doc, timestamps.format_seconds(now))
+        usable = {} if state_machine.document_problem(machine, found) else found
+        doc = state_machine.normalize(machine, usable, session.ident, session.project, at)
+        words = action(doc, at)
         session.write(doc)
-        facts = json.dumps({"t": round(now, 3), "event": "person"})
-        session.note(f"[{timestamps.format_seconds(now)}] [doflow-machine] {words}\t{facts}")
+        _note(session, now, words)
     return words
+
+
+def _note(session: session_store.Session, now: float, words: str) -> None:
+    facts = json.dumps({"t": round(now, 3), "event": "person"})
+    session.note(f"[{timestamps.format_seconds(now)}] [doflow-machine] {words}\t{facts}")
 
 
 def back_up(session: session_store.Session) -> None:
@@ -86,9 +87,7 @@ def restore(session: session_store.Session) -> str:
             raise UsageError(f"session {session.ident} has no backup", hint) from error
         session_store.replace_file(session.path, data)
         state = str(load_document(session).get("state"))
-        now = time.time()
-        facts = json.dumps({"t": now, "event": "person"})
-        session.note(f"[{timestamps.format_seconds(now)}] [doflow-machine] restored: {state}\t{facts}")
+        _note(session, time.time(), f"restored: {state}")
     return state
 
 
@@ -96,7 +95,7 @@ def compute_metrics(session_folders: list[str]) -> dict[str, Any]:
     """From the journals: allowed and blocked calls per agent and state, and durations."""
     counts: dict[tuple[str, str], dict[str, int]] = {}
     spans: dict[str, list[float]] = {}
-    begun: dict[str, float] = {}
+    started: dict[str, float] = {}
     for fact in journal_entries(session_folders):
         agent, state, decision = str(fact.get("agent", "")), str(fact.get("state", "")), fact.get("decision")
         if decision:
@@ -104,23 +103,22 @@ def compute_metrics(session_folders: list[str]) -> dict[str, Any]:
             row[str(decision)] = row.get(str(decision), 0) + 1
         ident = f"{fact.get('session')}/{fact.get('id')}"
         if fact.get("event") == "SubagentStart" and fact.get("id"):
-            begun.setdefault(ident, fact["t"])
-        elif fact.get("event") in ("SubagentStop", "PostToolUse") and ident in begun:
-            spans.setdefault(agent, []).append(round(fact["t"] - begun.pop(ident), 3))
-    rows = [{"agent": agent, "state": state, **_worded(row)} for (agent, state), row in sorted(counts.items())]
+            started.setdefault(ident, fact["t"])
+        elif fact.get("event") in ("SubagentStop", "PostToolUse") and ident in started:
+            spans.setdefault(agent, []).append(round(fact["t"] - started.pop(ident), 3))
+    rows: list[dict[str, Any]] = [
+        {"agent": agent, "state": state, **{word: row[decision] for word, decision in _DECISIONS.items()}}
+        for (agent, state), row in sorted(counts.items())
+    ]
     return {
-        **{word: sum(row[word] for row in rows) for word in _WORDS},
+        **{word: sum(row[word] for row in rows) for word in _DECISIONS},
         "by": rows,
         "durations": {agent: _span(values) for agent, values in sorted(spans.items())},
         "sessions": len(session_folders),
     }
 
 
-_WORDS = {"allowed": "allow", "blocked": "block", "escaped": "escape"}
-
-
-def _worded(row: dict[str, int]) -> dict[str, Any]:
-    return {word: row[name] for word, name in _WORDS.items()}
+_DECISIONS = {"allowed": "allow", "blocked": "block", "escaped": "escape"}
 
 
 def _span(values: list[float]) -> dict[str, float]:
@@ -152,15 +150,9 @@ def _ident(folder: str) -> str:
         return name
     try:
         with open(os.path.join(folder, session_store.STATE), "rb") as file:
-            said = json.loads(file.read()).get("session_id")
-        if isinstance(said, str) and session_store.safe_name(said) == name:
-            return said
+            ident = json.loads(file.read()).get("session_id")
+        if isinstance(ident, str) and session_store.safe_name(ident) == name:
+            return ident
     except (OSError, ValueError, AttributeError):
         pass
-    return _unquoted(name)
-
-
-def _unquoted(name: str) -> str:
-    from urllib.parse import unquote
-
     return unquote(name)

@@ -11,6 +11,7 @@ first state, in which nothing is skipped.
 
 from __future__ import annotations
 
+import json
 import os
 
 from doflow.util import atomic_files, locks, state_folder
@@ -39,13 +40,11 @@ def sessions_folder(environ: Mapping[str, str]) -> str:
 def project_root(folder: str) -> str:
     """The project root of a folder: the nearest parent that is a project or repository, else the folder itself."""
     here = at = os.path.realpath(folder or ".")
-    while True:
-        if any(os.path.exists(os.path.join(at, name)) for name in (".git", *state_folder.PROJECT_MARKS)):
-            return at
-        above = os.path.dirname(at)
-        if above == at:
+    while not any(os.path.exists(os.path.join(at, name)) for name in (".git", *state_folder.PROJECT_MARKS)):
+        if at == os.path.dirname(at):
             return here
-        at = above
+        at = os.path.dirname(at)
+    return at
 
 
 def safe_name(text: str) -> str:
@@ -65,9 +64,7 @@ class Session:
     """The folder of one session, locked for one writer: `with Session(...) as session:`."""
 
     def __init__(self, folder: str, project: str, ident: str, machine: str = "") -> None:
-        self.base = folder
-        self.project = project
-        self.ident = ident
+        self.base, self.project, self.ident = folder, project, ident
         self.key = ident if machine in ("", DEFAULT) else f"{ident}@{machine}"
         self.home = os.path.join(folder, "doflow", safe_name(project))
         self.folder = os.path.join(self.home, safe_name(self.key))
@@ -80,7 +77,10 @@ class Session:
         except FileNotFoundError:
             os.makedirs(self.base, 0o700, exist_ok=True)
             for folder in (os.path.dirname(self.home), self.home, self.folder):
-                make_private_folder(folder)
+                try:
+                    os.mkdir(folder, 0o700)
+                except FileExistsError:
+                    pass
             self._lock = self._open()
         locks.acquire_waiting(self._lock)
         return self
@@ -91,17 +91,13 @@ class Session:
     def _open(self) -> int:
         return os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def read(self, name: str = STATE) -> Any:
-        """The content of a document. FileNotFoundError: no such file; other OSError, ValueError: unreadable."""
-        import json
-
-        with open(os.path.join(self.folder, name), "rb") as file:
+    def read(self) -> Any:
+        """The state document. FileNotFoundError: there is none; other OSError, ValueError: unreadable."""
+        with open(self.path, "rb") as file:
             return json.loads(file.read())
 
-    def write(self, doc: dict[str, Any], name: str = STATE) -> None:
-        import json
-
-        replace_file(os.path.join(self.folder, name), json.dumps(doc).encode())
+    def write(self, doc: dict[str, Any]) -> None:
+        replace_file(self.path, json.dumps(doc).encode())
 
     def set_aside(self) -> None:
         """Rename an unreadable document, so that it is kept."""
@@ -139,8 +135,14 @@ class Session:
         """Remove the oldest sessions of this project beyond the limit."""
         folders = session_folders(self.home)
         for folder in folders[: max(0, len(folders) - KEPT)]:
-            if folder != self.folder:
-                remove_session(folder)
+            if folder == self.folder:
+                continue
+            try:
+                for name in os.listdir(folder):
+                    os.unlink(os.path.join(folder, name))
+                os.rmdir(folder)
+            except OSError:
+                pass  # in use
 
 
 def session_folders(home: str) -> list[str]:
@@ -157,23 +159,6 @@ def session_folders(home: str) -> list[str]:
         except OSError:
             continue
     return [folder for _, folder in sorted(found)]
-
-
-def remove_session(folder: str) -> None:
-    try:
-        for name in os.listdir(folder):
-            os.unlink(os.path.join(folder, name))
-        os.rmdir(folder)
-    except OSError:
-        pass  # in use
-
-
-def make_private_folder(folder: str) -> None:
-    """Make a folder that only its owner can read."""
-    try:
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        pass
 
 
 def replace_file(path: str, data: bytes) -> None:

@@ -26,15 +26,12 @@ def new_document(machine: Machine, session: str, project: str, now: str) -> Doc:
         "session_id": session,
         "context": dict.fromkeys(machine["context"], ""),
         "history": [],
-        "doflow": {
-            "machine": machine["machine"],
-            "project": project,
-            "turn": False,
-            "active": {},
-            "ended": [],
-            "kept": {},
-        },
+        "doflow": _own_part(machine, project),
     }
+
+
+def _own_part(machine: Machine, project: str) -> Doc:
+    return {"machine": machine["machine"], "project": project, "turn": False, "active": {}, "ended": [], "kept": {}}
 
 
 def document_problem(machine: Machine, found: object) -> str:
@@ -54,10 +51,9 @@ def normalize(machine: Machine, found: Doc, session: str, project: str, now: str
         if name not in doc or isinstance(value, type(doc[name])):
             doc[name] = value
     doc["history"] = [entry for entry in doc["history"] if isinstance(entry, dict)]
-    own = new_document(machine, session, project, now)["doflow"]
-    doc["doflow"] = own | {
-        name: value for name, value in doc["doflow"].items() if isinstance(value, type(own.get(name)))
-    }
+    own = _own_part(machine, project)
+    kept = {name: value for name, value in doc["doflow"].items() if isinstance(value, type(own.get(name)))}
+    doc["doflow"] = own | kept
     return doc
 
 
@@ -105,7 +101,7 @@ def agent_stopped(machine: Machine, doc: Doc, agent: str, ident: str, text: str,
     if ident and ident in own["ended"]:
         _store_answer(machine, doc, agent, ident, text, "again")
         return ""
-    begun = own["active"].pop(ident or agent, None)
+    started = own["active"].pop(ident or agent, None)
     if ident:
         own["ended"] = [*own["ended"], ident][-REMEMBERED:]
     before = doc["state"]
@@ -118,7 +114,7 @@ def agent_stopped(machine: Machine, doc: Doc, agent: str, ident: str, text: str,
         _move(machine, doc, agent, after, now)
         return f"{display_name(agent)} stopped: {before} -> {after}"
     doc["timestamp"] = now
-    if begun and lookup(machine["states"].get(begun["state"], {}).get("on_stop", {}), agent) is not None:
+    if started and lookup(machine["states"].get(started["state"], {}).get("on_stop", {}), agent) is not None:
         _store_answer(machine, doc, agent, ident, text, "more")
     return f"{display_name(agent)} stopped in {before}: no rule, state unchanged"
 
@@ -161,31 +157,29 @@ def _move(machine: Machine, doc: Doc, agent: str, to: str, now: str, reason: str
 
 def _store_answer(machine: Machine, doc: Doc, agent: str, ident: str, text: str, how: str) -> None:
     """Store the last message of an agent: `new`, `more` (appended, for agents in parallel) or `again` (duplicate stop)."""
-    kept, said = doc["doflow"]["kept"], doc["context"]
+    kept, context = doc["doflow"]["kept"], doc["context"]
     for slot, rule in machine["context"].items():
         if lookup(rule["agents"], agent) is None or not text.strip():
             continue
-        taken, by = _answer_section(text, rule["section"], rule["limit"]), kept.get(slot, [])
+        answer, by = _answer_section(text, rule["section"])[: rule["limit"]], kept.get(slot, [])
         if how == "more" and by:
-            said[slot], kept[slot] = f"{said.get(slot, '')}\n\n{taken}"[: rule["limit"]], [*by, ident]
+            context[slot], kept[slot] = f"{context.get(slot, '')}\n\n{answer}"[: rule["limit"]], [*by, ident]
         elif how != "again" or by == [ident]:
-            said[slot], kept[slot] = taken, [ident]
+            context[slot], kept[slot] = answer, [ident]
 
 
-def _answer_section(text: str, section: str, limit: int) -> str:
+def _answer_section(text: str, section: str) -> str:
     """The part of a message to store: the section that the machine names, if present."""
-    if section:
-        lines = text.splitlines()
-        for place, line in enumerate(lines):
-            if line.startswith("#") and line.lstrip("#").strip() == section:
-                level = len(line) - len(line.lstrip("#"))
-                rest = lines[place + 1 :]
-                end = next((at for at, one in enumerate(rest) if _heading(one, level)), len(rest))
-                text = "\n".join(rest[:end]).strip()
-                break
-    return text[:limit]
+    lines = text.splitlines() if section else []
+    for place, line in enumerate(lines, 1):
+        title = line.lstrip("#")
+        if title != line and title.strip() == section:
+            level = len(line) - len(title)
+            end = next((at for at in range(place, len(lines)) if _is_heading(lines[at], level)), len(lines))
+            return "\n".join(lines[place:end]).strip()
+    return text
 
 
-def _heading(line: str, level: int) -> bool:
+def _is_heading(line: str, level: int) -> bool:
     depth = len(line) - len(line.lstrip("#"))
     return 0 < depth <= level and line[depth : depth + 1] == " "

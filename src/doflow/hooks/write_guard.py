@@ -6,15 +6,17 @@ late or causes an error is refused. Imports are kept to a minimum.
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import sys
+
+from doflow.hooks.events import MARK, permission
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: marks our refusals, so that the adapters can tell them from those of the agent's program
-MARK = "[doflow-hook]"
 LIMIT = 32_000_000
 DEADLINE = 10
 _PATHS = ("file_path", "notebook_path", "path")
@@ -29,12 +31,11 @@ def run(words: list[str]) -> int:
         scope = _scope(words)
         refusal = _judge(_payload(), scope)
     except BaseException as error:  # any error must refuse the call
-        sys.stderr.write(
-            f"{MARK} doflow could not check this call, so it is refused: {type(error).__name__}: {error}"[:1000]
-        )
+        message = f"{MARK} doflow could not check this call, so it is refused: {type(error).__name__}: {error}"
+        sys.stderr.write(message[:1000])
         return 2
     if refusal:
-        _refuse(refusal)
+        sys.stdout.write(json.dumps(permission("deny", f"{MARK} {refusal}")))
     return 0
 
 
@@ -44,12 +45,8 @@ def _judge(payload: dict[str, Any], scope: dict[str, Any]) -> str:
         raise ValueError("not a tool call")
     if tool in ("Bash", "shell", "local_shell", "exec_command") and "*** Begin Patch" not in str(given):
         return _shell(str(given.get("command", "")))
-    place = str(payload.get("cwd") or scope["root"])
-    for path in _written(tool, given):
-        refusal = _path(path, place, scope)
-        if refusal:
-            return refusal
-    return ""
+    cwd = str(payload.get("cwd") or scope["root"])
+    return next((refusal for path in _written(tool, given) if (refusal := _refusal(path, cwd, scope))), "")
 
 
 def _written(tool: str, given: dict[str, Any]) -> list[str]:
@@ -64,13 +61,17 @@ def _written(tool: str, given: dict[str, Any]) -> list[str]:
     return found
 
 
-def _path(said: str, place: str, scope: dict[str, Any]) -> str:
+def _refusal(path: str, cwd: str, scope: dict[str, Any]) -> str:
+    """Why a path must not be written; '' = it may be."""
     from doflow.util.globs import matches
 
     root = os.path.realpath(scope["root"])
-    full = os.path.realpath(os.path.join(place, os.path.expanduser(said)))
+    full = os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))
     if not full.startswith(root + os.sep):
-        return "" if _scratch(full) else f"{said} is outside the project: writing there is not allowed"
+        temporary = {os.path.realpath(top) + os.sep for top in ("/tmp", os.environ.get("TMPDIR") or "/tmp")}
+        return (
+            "" if full.startswith(tuple(temporary)) else f"{path} is outside the project: writing there is not allowed"
+        )
     rel = full[len(root) + 1 :]
     if ".git" in rel.casefold().split("/"):
         return f"{rel} belongs to git: steps must not change it. doflow commits a step's changes itself"
@@ -80,12 +81,6 @@ def _path(said: str, place: str, scope: dict[str, Any]) -> str:
         return ""
     allowed = ", ".join((*scope["makes"], *scope["writes"])) or "nothing"
     return f"{rel} is outside the allowed paths of step {scope['step']} ({allowed}). Write only there"
-
-
-def _scratch(full: str) -> bool:
-    """Is it in a temporary folder, outside the project?"""
-    tops = {os.path.realpath(top) for top in ("/tmp", os.environ.get("TMPDIR") or "/tmp")}
-    return any(full.startswith(top + os.sep) for top in tops)
 
 
 def _shell(command: str) -> str:
@@ -101,8 +96,6 @@ def _shell(command: str) -> str:
 
 
 def _scope(words: list[str]) -> dict[str, Any]:
-    import json
-
     if len(words) != 2 or words[0] != "--scope":
         raise ValueError("usage: doflow hook write --scope FILE   with the agent's JSON on standard input")
     with open(words[1], encoding="utf-8") as stream:
@@ -111,8 +104,6 @@ def _scope(words: list[str]) -> dict[str, Any]:
 
 
 def _payload() -> dict[str, Any]:
-    import json
-
     data = sys.stdin.buffer.read(LIMIT + 1)
     if len(data) > LIMIT:
         raise ValueError("input too long")
@@ -122,20 +113,8 @@ def _payload() -> dict[str, Any]:
     return payload
 
 
-def _refuse(reason: str) -> None:
-    import json
-
-    said = {
-        "hookEventName": "PreToolUse",
-        "permissionDecision": "deny",
-        "permissionDecisionReason": f"{MARK} {reason}",
-    }
-    sys.stdout.write(json.dumps({"hookSpecificOutput": said}))
-
-
 def _deadline() -> None:
     """Refuse before the agent's own timeout, which would allow the call."""
-    import signal
 
     def late(*_: object) -> None:
         raise TimeoutError("no complete input in time")

@@ -6,7 +6,6 @@ Only an answer in the requested form counts; anything else, or no answer, means 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -14,14 +13,15 @@ from doflow.agents import registry
 from doflow.flow.model import Ask, Profile
 from doflow.supervise import pipeline_context
 from doflow.supervise.pipeline_context import PipelineContext
+from doflow.supervise.signal_store import safe_name
 from doflow.util import timestamps
 from doflow.util.errors import UsageError
 from doflow.util.process import runner
 from doflow.util.process.runner import Timeout
 
 LIMIT = Timeout(300.0, 600.0)
+TAIL = 4000
 CANNOT = "CANNOT-TELL"
-_SAFE = re.compile(r"[^\w.-]+")
 
 _RULES = """\
 You only judge: change no file and start nothing. Look at files of the project if you need to.
@@ -47,9 +47,21 @@ def decide(
     return CANNOT, text.strip()[-500:] or "the judge did not answer"
 
 
+def closing_question(context: PipelineContext, name: str, node: str, turn: str, message: str) -> str:
+    """The question at the end of an orchestrator's message; '' = none. A judge decides, if there is one."""
+    last = message.strip().rpartition("\n")[2].strip()
+    if "?" not in message[-300:]:
+        return ""
+    if not name:
+        return last if last.endswith("?") else ""
+    question = f"An orchestrator ended its turn with this message:\n\n{message[-TAIL:]}\n\nWhat does it mean?"
+    word, rest = decide(context, name, node, f"turn.{turn}", question, {"DONE": "", "QUESTION": "the question"})
+    return "" if word == "DONE" else rest or last if word == "QUESTION" else message.strip()[-TAIL:]
+
+
 def ask_agent(context: PipelineContext, name: str, node: str, token: str, prompt: str, role: str = "judge") -> str:
     """The final message of the agent; '' = it failed."""
-    path = context.node(node, f"{role}-{_SAFE.sub('_', token)}.json")
+    path = context.node(node, f"{role}-{safe_name(token)}.json")
     kept = pipeline_context.load(path)
     if not kept:
         profile = pipeline_context.find_profile(context.settings, name, f"the {role} of {node}")

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from doflow.supervise import pipeline_context
 from doflow.util import locks, state_folder
@@ -37,30 +38,26 @@ def lock_for_guardian(root: str, dot: str, command: str = "") -> Iterator[None]:
 
 def _take(root: str, dot: str, command: str, role: str) -> int:
     state_folder.create(root)
-    path = _path(root, dot)
+    path = _lock_path(root, dot)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     fd = locks.lock_file(path, role == GUARDIAN)
     if fd < 0:
-        raise _refusal(root, dot)
+        raise _refusal(root, dot, locks.read_holder(f"{path}.json"))
     if command:
         locks.write_holder(f"{path}.json", command, role=role)
     return fd
 
 
-def _refusal(root: str, dot: str) -> LockHeld:
+def _refusal(root: str, dot: str, holder: Mapping[str, Any]) -> LockHeld:
     """Which process holds it, and what to do."""
-    shown = os.path.relpath(dot)
-    holder = locks.read_holder(f"{_path(root, dot)}.json")
-    pid = holder.get("pid")
+    shown, pid = os.path.relpath(dot), holder.get("pid")
     who = f"`{holder.get('command', '')}` (pid {pid}, since {holder.get('since')})"
     if holder.get("role") != GUARDIAN:
         return LockHeld(f"{shown} is in use by {who}", f"wait for it, or stop it (^C, kill {pid}), then run again")
     look = f"see its progress: doflow dot status {shown}"
-    if _alive(pid):
-        return LockHeld(
-            f"{shown} is in use by {who}",
-            f"{look}; wait for it, or stop it: doflow guardian stop {shown}   then run again",
-        )
+    if is_alive(pid):
+        hint = f"{look}; wait for it, or stop it: doflow guardian stop {shown}   then run again"
+        return LockHeld(f"{shown} is in use by {who}", hint)
     names = ", ".join(f"{node} (pid {runner})" for node, runner in running_runners(root, dot)) or "a runner"
     return LockHeld(
         f"{shown}: its guardian has ended, but these are still running: {names}",
@@ -82,14 +79,9 @@ def running_runners(root: str, dot: str) -> list[tuple[str, int]]:
     return found
 
 
-def _path(root: str, dot: str) -> str:
-    return os.path.join(
-        root, state_folder.DRIVERS, f"{hashlib.sha256(os.fsencode(os.path.realpath(dot))).hexdigest()[:16]}.lock"
-    )
-
-
-def _alive(pid: object) -> bool:
-    return isinstance(pid, int) and is_alive(pid)
+def _lock_path(root: str, dot: str) -> str:
+    digest = hashlib.sha256(os.fsencode(os.path.realpath(dot))).hexdigest()
+    return os.path.join(root, state_folder.DRIVERS, f"{digest[:16]}.lock")
 
 
 #: make a coding agent believe that it runs inside another one: removed, not emptied
@@ -125,11 +117,10 @@ def exit_code(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if found else None
 
 
-def is_alive(pid: int) -> bool:
+def is_alive(pid: object) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+        if isinstance(pid, int):
+            os.kill(pid, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+    return isinstance(pid, int)

@@ -5,6 +5,7 @@ The pane ends with the turn, at the step's limits, and when doflow ends in any w
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from doflow.supervise.panes.agent_pane import AgentPane
 from doflow.supervise.panes.programs import PaneRequest
 from doflow.supervise.panes.tmux import Tmux
 from doflow.supervise.pipeline_context import PipelineContext, held
-from doflow.supervise.runner import orchestrator, replies
+from doflow.supervise.runner import orchestrator
 from doflow.supervise.signal_store import SignalStore
 from doflow.util import atomic_files, deferred
 from doflow.util.process import runner
@@ -48,9 +49,8 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
         context.events.add("warning", **job.where, message=f"{job.name} runs in tmux; watch it with: {attach}")
         turn = _Turn(pane, ask, job, context, pipeline_context)
         try:
-            turn.wait(
-                step_logs.job_timeout(job, context), step_logs.heartbeat(job, context, out, vendor_cli.limit_complaint)
-            )
+            tick = step_logs.heartbeat(job, context, out, vendor_cli.limit_complaint)
+            turn.wait(step_logs.job_timeout(job, context), tick)
         finally:
             pane.end()
     return _outcome(turn, ask, out)
@@ -64,11 +64,9 @@ def check(step: Step, profile: Profile, context: RunContext) -> None:
 
 def _folder(context: RunContext, out: str) -> str:
     """A new folder for the panes of this attempt."""
-    base = os.path.basename(out).removesuffix(".log")
-    number = 1
-    while os.path.exists(os.path.join(context.state_dir, "panes", f"{base}.{number}")):
-        number += 1
-    path = os.path.join(context.state_dir, "panes", f"{base}.{number}")
+    base = os.path.join(context.state_dir, "panes", os.path.basename(out).removesuffix(".log"))
+    paths = (f"{base}.{number}" for number in itertools.count(1))
+    path = next(path for path in paths if not os.path.exists(path))
     os.makedirs(path)
     return path
 
@@ -85,12 +83,8 @@ def _start(pane: AgentPane, ask: Ask, context: RunContext) -> None:
         may="read" if ask.read_only else "run" if vendor_cli.may_run_programs(ask) else "write",
         words=claude.permissions(ask) if ask.profile.use == claude.NAME else (),
     )  # fmt: skip
-    agent_pane.start_pane(
-        pane,
-        programs.build_program(request, context.environ),
-        {"run": context.run.name},
-        os.path.join(pane.folder, "leash"),
-    )
+    program = programs.build_program(request, context.environ)
+    agent_pane.start_pane(pane, program, {"run": context.run.name}, os.path.join(pane.folder, "leash"))
 
 
 class _Turn:
@@ -148,17 +142,15 @@ class _Turn:
             return
         self.asked = question
         answer = self._judged(question, options) if self.job.step.judge else ""
-        if answer and replies.type_answer(self.pane, answer):
-            self.context.events.add(
-                "warning", **self.job.where, message=f"asked: {question}; {self.job.step.judge}: {answer}"
-            )
-            return
-        attach = self.pane.tmux.attach(self.pane.session)
-        message = f"{self.job.name} asks: {question}. Answer in tmux: {attach}"
+        if answer and agent_pane.type_answer(self.pane, answer):
+            message = f"asked: {question}; {self.job.step.judge}: {answer}"
+        else:
+            attach = self.pane.tmux.attach(self.pane.session)
+            message = f"{self.job.name} asks: {question}. Answer in tmux: {attach}"
         self.context.events.add("warning", **self.job.where, message=message)
 
     def _judged(self, question: str, options: tuple[str, ...]) -> str:
-        offered = "".join(f"\n{number}. {said}" for number, said in enumerate(options, 1))
+        offered = "".join(f"\n{number}. {option}" for number, option in enumerate(options, 1))
         words = {"ANSWER": "the answer in one line, or the number of an option", "ESCALATE": "why a person must decide"}
         asked = f"An agent does this:\n\n{self.ask.prompt[-6000:]}\n\nIt asks:\n\n{question}{offered}"
         token = f"{os.path.basename(self.pane.folder)}.{fingerprint.short_hash(question)}"
@@ -169,16 +161,15 @@ class _Turn:
 def _outcome(turn: _Turn, ask: Ask, out: str) -> Outcome:
     """The outcome of a turn: done if a hook reported its end, else as the adapter reads it."""
     err = out.removesuffix(".log") + ".err.log"
-    said = str(turn.record.get("last_assistant_message") or "")
+    message = str(turn.record.get("last_assistant_message") or "")
     os.makedirs(os.path.dirname(out), exist_ok=True)
-    atomic_files.write_file(out, (said or turn.text).encode("utf-8", "replace") + b"\n", sync=False)
+    atomic_files.write_file(out, (message or turn.text).encode("utf-8", "replace") + b"\n", sync=False)
     result = Result(turn.code, out, err, time.monotonic() - turn.started, turn.stopped)
     if turn.record and not turn.stopped:
         used = agent_pane.token_usage(turn.pane)
         usage = Usage(used["tokens_in"], used["tokens_out"]) if used else None
-        return Outcome(
-            Status.DONE, text=said, session=str(turn.record.get("session_id", "")), model=ask.model, usage=usage
-        )
+        session = str(turn.record.get("session_id", ""))
+        return Outcome(Status.DONE, text=message, session=session, model=ask.model, usage=usage)
     if programs.has_stop_hook(ask.profile.use) and not turn.stopped:
         last = screen.read_screen(turn.text).error or (turn.text.strip().splitlines() or ["no output"])[-1].strip()
         reason = f"{ask.profile.name} ended before the end of its turn: {last[:300]}"

@@ -58,12 +58,12 @@ def find_context(
 ) -> PipelineContext:
     """The context of a pipeline, by its file (`flow.dot`) or the name it was started with."""
     dot = _dot(root, settings, pipeline) if pipeline else ""
-    name = _NOT_NAME.sub("-", os.path.basename(pipeline).removesuffix(".dot").removesuffix(".gv")) if pipeline else ""
+    name = _NOT_NAME.sub("-", os.path.basename(pipeline).removesuffix(".dot").removesuffix(".gv"))
     base = signals or environ.get("DOFLOW_SIGNALS") or os.path.join(root, settings.supervision.signals)
-    folder = os.path.join(os.path.abspath(base), name) if name else os.path.abspath(base)
-    real = os.path.realpath(root)
+    base, real = os.path.abspath(base), os.path.realpath(root)
+    store = SignalStore(os.path.join(base, name) if name else base, name)
     server = Tmux(tmux.socket_name(real, name, environ), os.path.join(real, state_folder.GUARDIAN, name or NAMELESS))
-    return PipelineContext(real, name, dot, settings, SignalStore(folder, name), server, os.path.abspath(base))
+    return PipelineContext(real, name, dot, settings, store, server, base)
 
 
 def _dot(root: str, settings: Settings, pipeline: str) -> str:
@@ -81,10 +81,8 @@ def register(context: PipelineContext) -> None:
     path = os.path.join(context.folder, "pipeline.json")
     known = load(path).get("dot", "")
     if known and known != context.dot and os.path.isfile(str(known)):
-        raise UsageError(
-            f"the name {context.pipeline} is already used by {known}",
-            f"rename {context.dot}, or remove {context.folder}",
-        )
+        hint = f"rename {context.dot}, or remove {context.folder}"
+        raise UsageError(f"the name {context.pipeline} is already used by {known}", hint)
     state_folder.create(context.root)
     os.makedirs(context.folder, exist_ok=True)
     save(path, {"dot": context.dot, "pipeline": context.pipeline})
@@ -108,8 +106,9 @@ def held(path: str, words: str, hint: str = "") -> Iterator[None]:
 
 
 def load(path: str) -> dict[str, Any]:
+    """The JSON object in a file; {} = none, or not readable."""
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8", errors="replace") as stream:
             found = json.load(stream)
     except (OSError, ValueError):
         return {}

@@ -25,7 +25,7 @@ PROCESSED, QUARANTINE, ANSWERS = "processed", "quarantine", "answers"
 PATIENCE = 2.0  # seconds before an unreadable file is quarantined: a foreign writer may be slow
 
 _NAME = re.compile(r"^(\d{8}T\d{6}Z)-([a-z]+)-([a-z]+)-([A-Z_]+)(?:-([\w.-]+))?\.json$")
-_SAFE = re.compile(r"[^\w.-]+")
+_UNSAFE = re.compile(r"[^\w.-]+")
 _count = [0]
 
 
@@ -45,28 +45,24 @@ class SignalStore:
         except OSError as error:
             raise atomic_files.io_error("create the signals folder", self.folder, error) from error
         if not os.access(self.folder, os.W_OK | os.X_OK):
-            raise WorldError(
-                f"the signals folder {self.folder} is not writable",
-                f"check its owner and mode: ls -ld '{self.folder}'",
-            )
+            hint = f"check its owner and mode: ls -ld '{self.folder}'"
+            raise WorldError(f"the signals folder {self.folder} is not writable", hint)
 
     def write(self, signal: Signal) -> Signal:
         """Validate a signal and write it durably under a unique name; returns it with its path."""
         source, target = resolve_address(signal)
         moment = time.time_ns()
-        at = timestamps.format_microseconds(moment)
-        unique = _unique(moment, signal.reply)
-        made = replace(
-            signal, source=source, target=target, unique=unique, pipeline=signal.pipeline or self.pipeline,
-            at=at,
-        )  # fmt: skip
+        at, unique = timestamps.format_microseconds(moment), _unique(moment, signal.reply)
+        seconds = at.partition(".")[0].replace("-", "").replace(":", "")  # 20260224T120000
+        path = os.path.join(self.folder, f"{seconds}Z-{source}-{target}-{signal.kind}-{unique}.json")
+        pipeline = signal.pipeline or self.pipeline
+        made = replace(signal, source=source, target=target, unique=unique, pipeline=pipeline, at=at, path=path)
         value = signal_to_dict(made)
         check_signal(value, signal.kind)
-        path = os.path.join(self.folder, f"{_compact(at)}-{source}-{target}-{made.kind}-{unique}.json")
         if not os.path.isdir(os.path.join(self.folder, PROCESSED)):
             self.prepare()
         atomic_files.write_file(path, (json.dumps(value, indent=1) + "\n").encode())
-        return replace(made, path=path)
+        return made
 
     def write_once(self, signal: Signal) -> Signal | None:
         """Write it unless a signal of its kind has the same reply token, also from an earlier process: then None."""
@@ -74,37 +70,32 @@ class SignalStore:
 
     def find_reply(self, token: str, kind: str = "") -> str:
         """The file that replies to this token, waiting or processed; '' = none."""
-        end = f"-re-{_SAFE.sub('_', token)}.json"
-        for part in ("", PROCESSED):
-            folder = os.path.join(self.folder, part)
-            for name in _names(folder):
-                if name.endswith(end) and (not kind or f"-{kind}-" in name):
-                    return os.path.join(folder, name)
+        end = f"-re-{safe_name(token)}.json"
+        for path in self._paths("", PROCESSED):
+            if path.endswith(end) and (not kind or f"-{kind}-" in os.path.basename(path)):
+                return path
         return ""
 
     def waiting(self, source: str = "", target: str = "", kind: str = "", node: str = "") -> Iterator[Signal]:
         """Signals to handle, oldest first; unreadable files are skipped, and quarantined after a while."""
-        for name in self._listed(source, target, kind):
-            signal = self.load(name)
-            if signal is not None and (not node or signal.node == node):
-                yield signal
-
-    def _listed(self, source: str, target: str, kind: str) -> list[str]:
         found = []
-        for name in _names(self.folder):
+        for path in self._paths(""):
+            name = os.path.basename(path)
             match = _NAME.match(name)
             if match is None:
                 if name.endswith(".json") and not name.startswith("."):
-                    self.load(name)
+                    self._load(path)
                 continue
-            wanted = zip((source, target, kind), match.groups()[1:4], strict=True)
-            if all(not asked or asked == said for asked, said in wanted):
-                found.append((match[1], match[5] or "", name))
-        return [name for _, _, name in sorted(found)]
+            pairs = zip((source, target, kind), match.groups()[1:4], strict=True)
+            if all(not wanted or wanted == actual for wanted, actual in pairs):
+                found.append((match[1], match[5] or "", path))
+        for _, _, path in sorted(found):
+            signal = self._load(path)
+            if signal is not None and (not node or signal.node == node):
+                yield signal
 
-    def load(self, name: str) -> Signal | None:
-        """One waiting signal by its file name; None if it is gone or not readable (yet)."""
-        path = os.path.join(self.folder, name)
+    def _load(self, path: str) -> Signal | None:
+        """One waiting signal; None if it is gone or not readable (yet)."""
         try:
             return read_signal(path)
         except FileNotFoundError:
@@ -112,7 +103,10 @@ class SignalStore:
         except BadSignal as bad:
             with suppress(OSError):
                 if time.time() - os.stat(path).st_mtime > PATIENCE:
-                    self._quarantine(path, bad.message)
+                    self.prepare()
+                    target = os.path.join(self.folder, QUARANTINE, os.path.basename(path))
+                    os.rename(path, target)
+                    atomic_files.write_file(f"{target}.why", f"{bad.message}\n".encode(), sync=False)
             return None
 
     @contextmanager
@@ -145,55 +139,29 @@ class SignalStore:
     def history(self) -> list[Signal]:
         """All signals, waiting and processed, by time; unreadable ones are left out."""
         found = []
-        for part in (PROCESSED, ""):
-            folder = os.path.join(self.folder, part)
-            for name in _names(folder):
-                with suppress(BadSignal, FileNotFoundError):
-                    if _NAME.match(name):
-                        found.append(read_signal(os.path.join(folder, name)))
+        for path in self._paths(PROCESSED, ""):
+            with suppress(BadSignal, FileNotFoundError):
+                if _NAME.match(os.path.basename(path)):
+                    found.append(read_signal(path))
         return sorted(found, key=lambda signal: signal.at)
-
-    def answer(self, token: str, text: str, by: str) -> str:
-        """Save a person's answer to an escalation; returns its path."""
-        self.prepare()
-        path = os.path.join(self.folder, ANSWERS, f"{_SAFE.sub('_', token)}.json")
-        value = {"to": token, "text": text, "by": by, "at": timestamps.format_seconds()}
-        atomic_files.write_file(path, (json.dumps(value, indent=1) + "\n").encode())
-        return path
-
-    def discard_answer(self, token: str) -> None:
-        """Set an invalid answer aside: its question is open again."""
-        path = os.path.join(self.folder, ANSWERS, f"{_SAFE.sub('_', token)}.json")
-        with suppress(FileNotFoundError):
-            os.replace(path, f"{path}.unclear")
-
-    def find_answer(self, token: str) -> str | None:
-        """A person's answer; None = not yet."""
-        try:
-            with open(os.path.join(self.folder, ANSWERS, f"{_SAFE.sub('_', token)}.json"), encoding="utf-8") as stream:
-                value: Mapping[str, Any] = json.load(stream)
-            return str(value["text"])
-        except (OSError, ValueError, KeyError):
-            return None
 
     def clean(self, days: float) -> int:
         """Remove processed and quarantined signals older than this; returns how many."""
         limit, gone = time.time() - days * 86400, 0
-        for part in (PROCESSED, QUARANTINE):
-            folder = os.path.join(self.folder, part)
-            for name in _names(folder):
-                with suppress(OSError):
-                    if os.stat(os.path.join(folder, name)).st_mtime < limit:
-                        os.unlink(os.path.join(folder, name))
-                        gone += 1
+        for path in self._paths(PROCESSED, QUARANTINE):
+            with suppress(OSError):
+                if os.stat(path).st_mtime < limit:
+                    os.unlink(path)
+                    gone += 1
         atomic_files.remove_temporaries(self.folder)
         return gone
 
-    def _quarantine(self, path: str, why: str) -> None:
-        self.prepare()
-        target = os.path.join(self.folder, QUARANTINE, os.path.basename(path))
-        os.rename(path, target)
-        atomic_files.write_file(f"{target}.why", f"{why}\n".encode(), sync=False)
+    def _paths(self, *parts: str) -> Iterator[str]:
+        """The files of these parts ('' = the waiting ones), each part sorted by name."""
+        for part in parts:
+            folder = os.path.join(self.folder, part)
+            with suppress(FileNotFoundError):
+                yield from [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
 
 
 def read_signal(path: str | Path) -> Signal:
@@ -215,30 +183,25 @@ def read_signal(path: str | Path) -> Signal:
         raise BadSignal(f"{path} is not a signal's file name", "TIME-SOURCE-TARGET-KIND….json")
     if match.groups()[1:4] != (value["source"], value["target"], value["signal_type"]):
         raise BadSignal(f"{path}: its name and content differ")
-    return signal_from_dict(value, match[5] or "", path)
-
-
-def _compact(at: str) -> str:
-    """The time as it starts a file name: 20260224T120000Z."""
-    return at.partition(".")[0].replace("-", "").replace(":", "") + "Z"
+    return Signal(
+        value["signal_type"], value["payload"], value.get("pipeline", ""), value["source"], value["target"],
+        value["timestamp"], match[5] or "", value.get("reply_to", ""), value.get("attempt", 0), path,
+    )  # fmt: skip
 
 
 def _unique(moment: int, reply: str) -> str:
     """Nanoseconds first, so that names sort by time; then pid, counter and random bytes to make it unique."""
     _count[0] += 1
-    end = f"-re-{_SAFE.sub('_', reply)}" if reply else ""
+    end = f"-re-{safe_name(reply)}" if reply else ""
     return f"{moment % 10**9:09d}-{os.getpid()}.{_count[0]}.{os.urandom(3).hex()}{end}"
 
 
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return []
+def safe_name(token: str) -> str:
+    """A token as part of a file name."""
+    return _UNSAFE.sub("_", token)
 
 
 RUNNER, GUARDIAN, TERMINAL = "runner", "guardian", "terminal"
-LAYERS = (RUNNER, GUARDIAN, TERMINAL)
 
 #: kind → (source, target, payload fields); the schema `signal` has their types
 KINDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -290,15 +253,12 @@ class Signal:
 
 def signal_to_dict(signal: Signal) -> dict[str, Any]:
     """The JSON of its file."""
-    value: dict[str, Any] = {
+    optional = {"reply_to": signal.reply, "attempt": signal.attempt}
+    return {
         "source": signal.source, "target": signal.target, "signal_type": signal.kind, "timestamp": signal.at,
         "pipeline": signal.pipeline, "id": signal.unique, "pid": os.getpid(), "payload": dict(signal.payload),
+        **{name: value for name, value in optional.items() if value},
     }  # fmt: skip
-    return (
-        value
-        | ({"reply_to": signal.reply} if signal.reply else {})
-        | ({"attempt": signal.attempt} if signal.attempt else {})
-    )
 
 
 def resolve_address(signal: Signal) -> tuple[str, str]:
@@ -324,14 +284,5 @@ def check_signal(value: object, where: str) -> None:
     """Validate the content of a signal file; BadSignal with every fault."""
     found = schema.faults(value, "signal")
     if found:
-        words = "; ".join(
-            f"{'.'.join(str(part) for part in fault.path) or 'signal'}: {fault.message}" for fault in found
-        )
-        raise BadSignal(f"{where}: {words}", "doflow signal --help lists the fields of each kind")
-
-
-def signal_from_dict(value: Mapping[str, Any], unique: str, path: str) -> Signal:
-    return Signal(
-        value["signal_type"], value["payload"], value.get("pipeline", ""), value["source"], value["target"],
-        value["timestamp"], unique, value.get("reply_to", ""), value.get("attempt", 0), path,
-    )  # fmt: skip
+        faults = "; ".join(f"{'.'.join(map(str, fault.path)) or 'signal'}: {fault.message}" for fault in found)
+        raise BadSignal(f"{where}: {faults}", "doflow signal --help lists the fields of each kind")

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from types import TracebackType
 from typing import TypeVar
 
 LONGEST = 5.0  # even watched folders are polled this often: network file systems send no events
@@ -59,9 +58,7 @@ class FolderWatch:
     def __enter__(self) -> FolderWatch:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -81,7 +78,6 @@ def _inotify() -> int:
     """An inotify descriptor; -1 where there is none."""
     if not sys.platform.startswith("linux"):
         return -1
-
     try:
         return int(ctypes.CDLL(None, use_errno=True).inotify_init1(_FLAGS))
     except (AttributeError, OSError):

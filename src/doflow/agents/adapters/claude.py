@@ -12,7 +12,7 @@ from doflow.agents.adapters import json_stream, vendor_cli
 from doflow.agents.adapters.json_stream import Record
 from doflow.agents.adapters.vendor_cli import Answer, Program
 from doflow.flow.model import Ask, Outcome, Usage
-from doflow.hooks import call_settings
+from doflow.hooks import call_settings, events
 from doflow.util.errors import UsageError
 from doflow.util.process.runner import Command, Result
 
@@ -133,7 +133,7 @@ def _refused_by_us(record: Record) -> dict[str, str]:
         for block in blocks
         if block.get("is_error")
     )
-    return {name: words.partition(call_settings.MARK)[2].strip() for name, words in said if call_settings.MARK in words}
+    return {name: words.partition(events.MARK)[2].strip() for name, words in said if events.MARK in words}
 
 
 def _kept(record: Record, ours: Container[str] = ()) -> Record:

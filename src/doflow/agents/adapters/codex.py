@@ -14,7 +14,7 @@ from doflow.agents.adapters import json_stream, vendor_cli
 from doflow.agents.adapters.json_stream import Record
 from doflow.agents.adapters.vendor_cli import Answer, Program
 from doflow.flow.model import Ask, Outcome, Usage
-from doflow.hooks import call_settings
+from doflow.hooks import call_settings, events
 from doflow.util.process import runner
 from doflow.util.process.runner import Command, Result
 
@@ -89,10 +89,10 @@ def _answer(records: json_stream.Records) -> Answer:
 
 def _denied(err: str) -> tuple[str, ...]:
     """What doflow's hooks denied, which Codex reports only on standard error."""
-    if call_settings.MARK not in (said := runner.tail(err, _HEARD)):
+    if events.MARK not in (said := runner.tail(err, _HEARD)):
         return ()
-    return tuple(line.partition(call_settings.MARK)[2].partition(". Command: ")[0].strip()
-                 for line in said.splitlines() if call_settings.MARK in line)  # fmt: skip
+    return tuple(line.partition(events.MARK)[2].partition(". Command: ")[0].strip()
+                 for line in said.splitlines() if events.MARK in line)  # fmt: skip
 
 
 def _retrying(record: Record) -> str:

@@ -38,11 +38,9 @@ def handle_signal(guardian: Guardian, signal: Signal) -> bool:
         return _violation(guardian, signal, node)
     if signal.kind == "ORCHESTRATOR_STUCK":
         return _stuck(guardian, signal, node)
-    code = signal.payload["exit_code"]
+    code, last = signal.payload["exit_code"], signal.payload["last_output"][-2000:]
     ended = "ended without an exit code" if code is None else f"ended with exit code {code}"
-    return _again(
-        guardian, signal, node, f"the session {ended}. Its last output:\n{signal.payload['last_output'][-2000:]}"
-    )
+    return _retry(guardian, signal, node, f"the session {ended}. Its last output:\n{last}")
 
 
 def _late(guardian: Guardian, signal: Signal) -> bool:
@@ -97,22 +95,26 @@ def _answer(guardian: Guardian, signal: Signal, node: Node) -> bool:
     if 0 < signal.attempt < int(guardian.record(node.id)["attempt"]):
         guardian.withdraw(_token(signal))  # the session that asked has ended; the next one asks itself
         return True
-    question, options = str(signal.payload["question_text"]), tuple(signal.payload["options"])
-    said = _by_rule(guardian, question)
-    why = ""
-    judge = node.get("judge") or guardian.context.settings.supervision.judge
-    if said is None and judge:
+    question, why = str(signal.payload["question_text"]), ""
+    rules, low = guardian.context.settings.supervision.answers, question.casefold()
+    answer = next((answer for words, answer in rules if words.casefold() in low), None)
+    judge = _judge(guardian, node)
+    if answer is None and judge:
         found = guardian.result(f"input.{signal.token}", lambda: _by_judge(guardian, judge, node, signal))
         if found is None:
             return False
-        said, why = (str(found["answer"]), "") if found.get("answer") else (None, str(found.get("text", "")))
-    if said is None:
+        answer, why = (str(found["answer"]), "") if found.get("answer") else (None, str(found.get("text", "")))
+    if answer is None:
         issue = f"{node.id} asks: {question}" + (f" (the judge: {why[:300]})" if why else "")
-        said = guardian.ask(_token(signal), node.id, issue, options)
-    if said is None:
+        answer = guardian.ask(_token(signal), node.id, issue, tuple(signal.payload["options"]))
+    if answer is None:
         return False
-    guardian.reply(signal, "INPUT_RESPONSE", response_text=said)
+    guardian.reply(signal, "INPUT_RESPONSE", response_text=answer)
     return True
+
+
+def _judge(guardian: Guardian, node: Node) -> str:
+    return node.get("judge") or guardian.context.settings.supervision.judge
 
 
 def _token(signal: Signal) -> str:
@@ -120,18 +122,11 @@ def _token(signal: Signal) -> str:
     return f"input.{signal.node}.{signal.token}"
 
 
-def _by_rule(guardian: Guardian, question: str) -> str | None:
-    low = question.casefold()
-    return next(
-        (said for words, said in guardian.context.settings.supervision.answers if words.casefold() in low), None
-    )
-
-
 def _by_judge(guardian: Guardian, judge: str, node: Node, signal: Signal) -> dict[str, object]:
-    options = "".join(f"\n{number}. {said}" for number, said in enumerate(signal.payload["options"], 1))
-    told = "\n".join(f"- {name}: {value}" for name, value in node.attributes if value)
+    options = "".join(f"\n{number}. {option}" for number, option in enumerate(signal.payload["options"], 1))
+    attributes = "\n".join(f"- {name}: {value}" for name, value in node.attributes if value)
     question = (
-        f"An orchestrator works on the node {node.id} of a pipeline:\n{told}\n\nIt asks:\n\n"
+        f"An orchestrator works on the node {node.id} of a pipeline:\n{attributes}\n\nIt asks:\n\n"
         f"{signal.payload['question_text']}{options}\n\nAnswer in its user's place, if the assignment settles it. "
         "Where there are options answer with the number of one."
     )
@@ -145,17 +140,15 @@ def _violation(guardian: Guardian, signal: Signal, node: Node) -> bool:
     if _ordinal(signal) <= 1:
         guardian.reply(signal, "GUIDANCE", message=WARNING.format(tool=evidence.partition("(")[0] or "a tool"))
         return True
-    return _again(guardian, signal, node, f"it broke the rule {signal.payload['violation_type']} again: {evidence}")
+    return _retry(guardian, signal, node, f"it broke the rule {signal.payload['violation_type']} again: {evidence}")
 
 
 def _stuck(guardian: Guardian, signal: Signal, node: Node) -> bool:
     seconds, last = float(signal.payload["duration_seconds"]), str(signal.payload["last_output"])
     if _ordinal(signal) > 1:
-        why = (
-            f"no progress for {seconds:.0f} seconds, twice. Try a different approach. The last output:\n{last[-2000:]}"
-        )
-        return _again(guardian, signal, node, why)
-    judge = node.get("judge") or guardian.context.settings.supervision.judge
+        why = f"no progress for {seconds:.0f} seconds, twice. Try a different approach."
+        return _retry(guardian, signal, node, f"{why} The last output:\n{last[-2000:]}")
+    judge = _judge(guardian, node)
     message = NUDGE.format(seconds=seconds)
     if judge:
         found = guardian.result(f"stuck.{signal.token}", lambda: _guidance(guardian, judge, node, last))
@@ -173,7 +166,7 @@ def _guidance(guardian: Guardian, judge: str, node: Node, last: str) -> dict[str
     return {"answer": rest if word == "GUIDANCE" else "", "by": judge, "passed": None}
 
 
-def _again(guardian: Guardian, signal: Signal, node: Node, why: str) -> bool:
+def _retry(guardian: Guardian, signal: Signal, node: Node, why: str) -> bool:
     """End the session and start the next attempt in a new one; after the last retry the node fails."""
     attempt = signal.attempt or int(guardian.record(node.id)["attempt"])
     if node.status == IMPL_COMPLETE:

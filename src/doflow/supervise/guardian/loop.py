@@ -10,19 +10,7 @@ import traceback
 from collections.abc import Mapping
 
 from doflow.flow.dot import editor, order, transitions
-from doflow.flow.dot.model import (
-    ACTIVE,
-    CODERGEN,
-    CONDITION,
-    FAILED,
-    GATE,
-    PENDING,
-    TERMINAL,
-    TOOL,
-    VALIDATED,
-    Node,
-    Pipeline,
-)
+from doflow.flow.dot.model import ACTIVE, CODERGEN, CONDITION, FAILED, PENDING, TERMINAL, VALIDATED, Node, Pipeline
 from doflow.supervise import ownership, pipeline_context, signal_store
 from doflow.supervise.guardian import decisions, runner_pool, state, stop, validation
 from doflow.supervise.guardian.state import Guardian, Say
@@ -31,7 +19,6 @@ from doflow.supervise.signal_watch import FolderWatch
 from doflow.util.errors import DoflowError, UsageError
 
 DONE, FAILURE, PAUSED = 0, 1, 2
-_JUDGED = (GATE, TOOL, CONDITION)
 
 
 def run(context: PipelineContext, environ: Mapping[str, str], say: Say, wait: bool = True, check: float = 2.0) -> int:
@@ -40,9 +27,8 @@ def run(context: PipelineContext, environ: Mapping[str, str], say: Say, wait: bo
         raise UsageError(f"unknown pipeline {context.pipeline!r}", "give its file: doflow guardian run NAME.dot")
     runner_pool.refuse_unsuitable(context, environ)
     lock = os.path.join(context.folder, "guardian.lock")
-    shared = ownership.lock_for_guardian(
-        context.root, context.dot, f"doflow guardian run {os.path.relpath(context.dot, context.root)}"
-    )
+    command = f"doflow guardian run {os.path.relpath(context.dot, context.root)}"
+    shared = ownership.lock_for_guardian(context.root, context.dot, command)
     hint = f"wait for it, or stop it: doflow guardian stop {os.path.relpath(context.dot)}   then run again"
     with pipeline_context.held(lock, f"a guardian is working on {context.pipeline}", hint), shared:
         pipeline_context.register(context)
@@ -63,19 +49,13 @@ def run(context: PipelineContext, environ: Mapping[str, str], say: Say, wait: bo
 
 
 def _work(guardian: Guardian, wait: bool, check: float) -> int:
+    context, signals = guardian.context, guardian.context.store.folder
     os.makedirs(guardian.results, exist_ok=True)
-    folders = (
-        guardian.context.store.folder,
-        os.path.join(guardian.context.store.folder, signal_store.ANSWERS),
-        guardian.results,
-    )
-    with FolderWatch(folders) as watch:
+    with FolderWatch((signals, os.path.join(signals, signal_store.ANSWERS), guardian.results)) as watch:
         while True:
-            if not os.path.exists(os.path.join(guardian.context.folder, "guardian.lock")):
-                raise DoflowError(
-                    f"{guardian.context.folder} was removed while its guardian was running",
-                    "run the same command again",
-                )
+            if not os.path.exists(os.path.join(context.folder, "guardian.lock")):
+                message = f"{context.folder} was removed while its guardian was running"
+                raise DoflowError(message, "run the same command again")
             before = guardian.pipeline().text
             _handle_signals(guardian)
             _advance(guardian)
@@ -87,9 +67,8 @@ def _work(guardian: Guardian, wait: bool, check: float) -> int:
                 return code
             if pipeline.text == before:
                 if not wait and _only_a_person(guardian, pipeline):
-                    guardian.say(
-                        f"paused: answer, then: doflow guardian run {os.path.relpath(guardian.context.dot)} --no-wait"
-                    )
+                    dot = os.path.relpath(context.dot)
+                    guardian.say(f"paused: answer, then: doflow guardian run {dot} --no-wait")
                     return PAUSED
                 watch.sleep(check)
 
@@ -108,7 +87,7 @@ def _advance(guardian: Guardian) -> None:
         moved = False
         for node in pipeline.nodes:
             if node.status == ACTIVE and node.handler != CODERGEN:
-                moved |= _judge(guardian, node) if node.handler in _JUDGED else _pass(guardian, node)
+                moved |= _judge(guardian, node) if node.handler in validation.JUDGED else _pass(guardian, node)
             elif node.handler == CONDITION and node.status == FAILED:
                 moved |= _send_back(guardian, pipeline, node)
         if not moved:
@@ -129,7 +108,7 @@ def _begin(guardian: Guardian, node: Node) -> None:
         guardian.keep(node.id, attempt=attempt + 1, base=attempt, fresh=True, beginning=True)
     guardian.move(node.id, ACTIVE)
     guardian.keep(node.id, beginning=False)
-    if node.handler not in (CODERGEN, *_JUDGED):
+    if node.handler not in (CODERGEN, *validation.JUDGED):
         _pass(guardian, node)
 
 
@@ -146,9 +125,10 @@ def _judge(guardian: Guardian, node: Node) -> bool:
         return False
     text = str(found.get("text", ""))
     guardian.keep(node.id, feedback=text)
-    guardian.move(
-        node.id, VALIDATED if found["passed"] else FAILED, f"by {found.get('by', '')}" if found["passed"] else text
-    )
+    if found["passed"]:
+        guardian.move(node.id, VALIDATED, f"by {found.get('by', '')}")
+    else:
+        guardian.move(node.id, FAILED, text)
     return True
 
 
@@ -175,10 +155,10 @@ def _exit_code(guardian: Guardian, pipeline: Pipeline) -> int | None:
         return None
     if not runner_pool.all_ended(guardian, pipeline):
         return None
-    counts = {status: [node.id for node in pipeline.nodes if node.status == status] for status in (VALIDATED, FAILED)}
+    validated = sum(node.status == VALIDATED for node in pipeline.nodes)
     bad = [node.id for node in pipeline.nodes if node.status == FAILED and not is_handled(pipeline, node)]
     left = unfinished(pipeline)
-    summary = f"{len(counts[VALIDATED])} of {len(pipeline.nodes)} nodes validated"
+    summary = f"{validated} of {len(pipeline.nodes)} nodes validated"
     summary += f"; failed: {', '.join(bad)}" if bad else ""
     summary += f"; not reached: {', '.join(left)}" if left else ""
     guardian.tell("PIPELINE_COMPLETE", f"complete.{transitions.digest(pipeline.text)}", summary=summary)
@@ -197,15 +177,15 @@ def _blocked(guardian: Guardian, pipeline: Pipeline) -> bool:
     for node in failed:
         record = guardian.record(node.id)
         issue = f"{node.id} has failed after attempt {record['attempt']}: {str(record['feedback'])[:800]}"
-        said = guardian.ask(f"failed.{node.id}.{record['attempt']}", node.id, issue, state.FATE)
-        if said is not None and state.match_option(said, state.FATE)[0] == "retry":
-            _revive(guardian, node, said)
+        answer = guardian.ask(f"failed.{node.id}.{record['attempt']}", node.id, issue, state.FATE)
+        if answer is not None and state.match_option(answer, state.FATE)[0] == "retry":
+            _revive(guardian, node, answer)
             return False
-        stop |= said is not None
+        stop |= answer is not None
     return stop
 
 
-def _revive(guardian: Guardian, node: Node, said: str) -> None:
+def _revive(guardian: Guardian, node: Node, answer: str) -> None:
     """Retry: a diamond gets one more retry, any other node a new attempt."""
     if node.handler == CONDITION:
         more = {"max_retries": str(order.retry_count(node) + 1)}
@@ -213,7 +193,7 @@ def _revive(guardian: Guardian, node: Node, said: str) -> None:
         return
     record = guardian.record(node.id)
     attempt = int(record["attempt"])
-    note = said.partition(":")[2].strip() or str(record["feedback"])
+    note = answer.partition(":")[2].strip() or str(record["feedback"])
     guardian.keep(node.id, attempt=attempt + 1, base=attempt, feedback=note, fresh=True)
     guardian.move(node.id, ACTIVE, "retry, by a person")
 
@@ -254,9 +234,8 @@ def unfinished(pipeline: Pipeline) -> list[str]:
 def is_handled(pipeline: Pipeline, node: Node) -> bool:
     """A failure that the pipeline handles: a diamond continues on its `fail` edge."""
     if node.handler == CONDITION:
-        return any(edge.condition == "fail" for edge in pipeline.out_of(node.id)) and not order.retry_body(
-            pipeline, node.id
-        )
+        continues = any(edge.condition == "fail" for edge in pipeline.out_of(node.id))
+        return continues and not order.retry_body(pipeline, node.id)
     after = [found for edge in pipeline.out_of(node.id) if (found := pipeline.node(edge.to))]
     return bool(after) and all(found.handler == CONDITION and is_handled(pipeline, found) for found in after)
 

@@ -14,7 +14,7 @@ from doflow.supervise.panes import tmux
 from doflow.supervise.pipeline_context import PipelineContext
 from doflow.supervise.runner import orchestrator, tools
 from doflow.util import locks
-from doflow.util.errors import FlowError
+from doflow.util.errors import FlowError, Problem
 from doflow.util.process import runner
 
 SOON = 20.0
@@ -28,23 +28,21 @@ def refuse_unsuitable(context: PipelineContext, environ: Mapping[str, str]) -> N
     except FlowError:
         return
     if any(node.handler == CODERGEN for node in pipeline.nodes):
-        orchestrator.refuse_unsuitable(pipeline, context.settings, context.root, environ)
+        problems = orchestrator.find_problems(pipeline, context.settings, context.root, environ)
+        found = tuple(Problem(pipeline.path, one.line, 1, one.message, one.hint) for one in problems)
+        if found:
+            raise FlowError(found)
         tmux.check_installed()
 
 
 def keep_runners(guardian: Guardian, pipeline: Pipeline) -> None:
     """Start missing runners; end the sessions of finished nodes."""
     for node in pipeline.nodes:
-        if node.handler != CODERGEN:
+        if node.handler != CODERGEN or is_alive(guardian, node.id):
             continue
         if node.status in (ACTIVE, IMPL_COMPLETE):
-            if not is_alive(guardian, node.id):
-                _start(guardian, pipeline, node)
-        elif (
-            node.status in (*TERMINAL, PENDING)
-            and guardian.record(node.id).get("open")
-            and not is_alive(guardian, node.id)
-        ):
+            _start(guardian, pipeline, node)
+        elif node.status in (*TERMINAL, PENDING) and guardian.record(node.id).get("open"):
             guardian.context.tmux.kill(tmux.session_name(node.id))
             guardian.context.tmux.leave()
             for signal in guardian.context.store.waiting(target="runner", node=node.id):
@@ -54,9 +52,8 @@ def keep_runners(guardian: Guardian, pipeline: Pipeline) -> None:
 
 def working_nodes(pipeline: Pipeline) -> list[str]:
     """The active nodes and those under review."""
-    return [
-        node.id for node in pipeline.nodes if node.handler == CODERGEN and node.status in (ACTIVE, IMPL_COMPLETE)
-    ]  # fmt: skip
+    nodes = [node for node in pipeline.nodes if node.handler == CODERGEN]
+    return [node.id for node in nodes if node.status in (ACTIVE, IMPL_COMPLETE)]
 
 
 def all_ended(guardian: Guardian, pipeline: Pipeline) -> bool:
@@ -87,16 +84,12 @@ def _start(guardian: Guardian, pipeline: Pipeline, node: Node) -> None:
             guardian.keep(node.id, feedback=log)
             guardian.move(node.id, FAILED, f"its runner keeps failing: {log.splitlines()[0] if log else 'no output'}")
         return
-    record = guardian.record(node.id)
-    work = orchestrator.assignment_for(
-        node, pipeline, guardian.context.pipeline, guardian.context.root, guardian.context.settings
-    )
+    context, record = guardian.context, guardian.record(node.id)
+    work = orchestrator.assignment_for(node, pipeline, context.pipeline, context.root, context.settings)
     work = replace(work, attempt=max(1, int(record["attempt"])), feedback=record["feedback"], fresh=record["fresh"])
     guardian.keep(node.id, assignment=orchestrator.assignment_to_dict(work), open=True)
     guardian.crashes[node.id] = [*crashes, now]
-    guardian.runners[node.id] = tools.launch_runner(guardian.context, node.id, guardian.environ)
-    watch = guardian.context.tmux.attach(tmux.session_name(node.id))
-    guardian.context.note(
-        "guardian", "runner_spawned", node=node.id, pid=guardian.runners[node.id], attempt=work.attempt
-    )
-    guardian.say(f"{node.id}: runner {guardian.runners[node.id]}, attempt {work.attempt}; watch it with: {watch}")
+    guardian.runners[node.id] = pid = tools.launch_runner(context, node.id, guardian.environ)
+    context.note("guardian", "runner_spawned", node=node.id, pid=pid, attempt=work.attempt)
+    watch = context.tmux.attach(tmux.session_name(node.id))
+    guardian.say(f"{node.id}: runner {pid}, attempt {work.attempt}; watch it with: {watch}")

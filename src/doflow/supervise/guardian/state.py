@@ -4,20 +4,19 @@ statuses in the DOT file, results and answers next to it, signals in their folde
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from doflow.flow.dot import transitions
 from doflow.flow.dot.model import Node, Pipeline
 from doflow.supervise import pipeline_context
 from doflow.supervise.pipeline_context import PipelineContext
-from doflow.supervise.signal_store import Signal
+from doflow.supervise.signal_store import ANSWERS, Signal, SignalStore, safe_name
 from doflow.util import timestamps
 from doflow.util.errors import DoflowError, UsageError
 
-_SAFE = re.compile(r"[^\w.-]+")
 Say = Callable[[str], None]
 
 
@@ -25,9 +24,7 @@ class Guardian:
     """One guardian process, working on one pipeline."""
 
     def __init__(self, context: PipelineContext, environ: Mapping[str, str], say: Say) -> None:
-        self.context = context
-        self.environ = environ
-        self.say = say
+        self.context, self.environ, self.say = context, environ, say
         self.results = os.path.join(context.folder, "results")
         self.jobs: dict[str, Future[None]] = {}
         self.runners: dict[str, int] = {}  # node → pid of the runner that we started
@@ -42,17 +39,13 @@ class Guardian:
         """Move a node to a status; on disk with its checkpoint when this returns."""
         transitions.transition(self.context.dot, node, status, by="guardian", note=note[:300])
         self.context.note("guardian", "transition", node=node, to=status, note=note[:300])
-        self.say(f"{node}: {status}{f' ({_first(note)})' if note else ''}")
+        first = note.strip().partition("\n")[0][:120]
+        self.say(f"{node}: {status}{f' ({first})' if note else ''}")
 
     def record(self, node: str) -> dict[str, Any]:
         """The record of a node besides its status: attempt, the attempt that retries are counted from, feedback."""
-        return {
-            "attempt": 0,
-            "base": 0,
-            "feedback": "",
-            "fresh": True,
-            **pipeline_context.load(self.context.node(node, "node.json")),
-        }
+        known = pipeline_context.load(self.context.node(node, "node.json"))
+        return {"attempt": 0, "base": 0, "feedback": "", "fresh": True, **known}
 
     def keep(self, node: str, **more: object) -> None:
         pipeline_context.save(self.context.node(node, "node.json"), {**self.record(node), **more})
@@ -88,14 +81,15 @@ class Guardian:
 
     def ask(self, token: str, node: str, issue: str, options: tuple[str, ...]) -> str | None:
         """A person's answer; None = not yet. The question is escalated once; every guardian prints it."""
-        said = self.context.store.find_answer(token)
-        if said is not None and is_guardian_menu(options) and not match_option(said, options)[0]:
-            self.context.store.discard_answer(token)
-            self.say(f"{said!r} isn't one of the options; asking about {node} again")
-            said = None
-        if said is not None:
+        answer = find_answer(self.context.store, token)
+        if answer is not None and is_guardian_menu(options) and not match_option(answer, options)[0]:
+            path = answer_path(self.context.store, token)
+            with suppress(FileNotFoundError):
+                os.replace(path, f"{path}.unclear")
+            self.say(f"{answer!r} isn't one of the options; asking about {node} again")
+        elif answer is not None:
             self.asked.pop(token, None)
-            return said
+            return answer
         known = token in self.asked
         self.asked[token] = node
         payload = {"pipeline_id": self.context.pipeline, "issue": issue, "options": list(options)}
@@ -110,8 +104,9 @@ class Guardian:
     def withdraw(self, token: str) -> None:
         """Close a question that no longer needs an answer."""
         self.asked.pop(token, None)
-        if self.context.store.find_reply(token, "ESCALATION") and self.context.store.find_answer(token) is None:
-            self.context.store.answer(token, "no longer needed", "doflow")
+        store = self.context.store
+        if store.find_reply(token, "ESCALATION") and find_answer(store, token) is None:
+            save_answer(store, token, "no longer needed", "doflow")
             self.context.note("guardian", "withdrawn", token=token)
             self.say(f"question {token} needs no answer any more: its session has ended")
 
@@ -133,18 +128,32 @@ class Guardian:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _result(self, token: str) -> str:
-        return os.path.join(self.results, f"{_SAFE.sub('_', token)}.json")
+        return os.path.join(self.results, f"{safe_name(token)}.json")
+
+
+def answer_path(store: SignalStore, token: str) -> str:
+    return os.path.join(store.folder, ANSWERS, f"{safe_name(token)}.json")
+
+
+def save_answer(store: SignalStore, token: str, text: str, by: str) -> str:
+    """Save a person's answer to an escalation; returns its path."""
+    store.prepare()
+    path = answer_path(store, token)
+    pipeline_context.save(path, {"to": token, "text": text, "by": by, "at": timestamps.format_seconds()})
+    return path
+
+
+def find_answer(store: SignalStore, token: str) -> str | None:
+    """A person's answer; None = not yet."""
+    text = pipeline_context.load(answer_path(store, token)).get("text")
+    return None if text is None else str(text)
 
 
 def retries_left(guardian: Guardian, node: Node, attempt: int) -> bool:
     """May this node be retried after this attempt?"""
-    said = node.get("max_retries")
-    most = int(said) if said.isdecimal() else guardian.context.settings.supervision.retries
+    limit = node.get("max_retries")
+    most = int(limit) if limit.isdecimal() else guardian.context.settings.supervision.retries
     return attempt - int(guardian.record(node.id)["base"]) <= most
-
-
-def _first(text: str) -> str:
-    return text.strip().splitlines()[0][:120] if text.strip() else ""
 
 
 VERDICT, FATE = ("approve", "reject"), ("retry", "stop")
@@ -156,9 +165,9 @@ _WORDS = {
 }
 
 
-def match_option(said: str, options: Sequence[str]) -> tuple[str, str]:
+def match_option(answer: str, options: Sequence[str]) -> tuple[str, str]:
     """The option that an answer selects, and its note; '' = none."""
-    word, _, note = said.partition(":")
+    word, _, note = answer.partition(":")
     word = word.strip().casefold()
     found = [name for number, name in enumerate(options, 1) if word in (str(number), *_WORDS.get(name, (name,)))]
     return (found[0], note.strip()) if found else ("", "")
@@ -169,20 +178,17 @@ def is_guardian_menu(options: Sequence[str]) -> bool:
     return tuple(options) in (VERDICT, FATE)
 
 
-def refuse_answer(said: str, options: Sequence[str], token: str, pipeline: str) -> None:
+def refuse_answer(answer: str, options: Sequence[str], token: str, pipeline: str) -> None:
     """Refuse an answer that isn't an option of a guardian's menu."""
-    if is_guardian_menu(options) and not match_option(said, options)[0]:
+    if is_guardian_menu(options) and not match_option(answer, options)[0]:
         which = f" --pipeline {pipeline}" if pipeline else ""
+        names = ", ".join(f"{number}. {name}" for number, name in enumerate(options, 1))
         raise UsageError(
-            f"{said!r} isn't one of the options: {list_options(options)}",
+            f"{answer!r} isn't one of the options: {names}",
             f"doflow signal answer {token} {options[0]}{which}   or   {options[1]}, or with a note: '{options[1]}: …'",
         )
 
 
-def list_options(options: Sequence[str]) -> str:
-    return ", ".join(f"{number}. {name}" for number, name in enumerate(options, 1))
-
-
 def option_lines(options: Sequence[str]) -> str:
     """The options of a question, one per line."""
-    return "".join(f"\n    {number}. {said}" for number, said in enumerate(options, 1))
+    return "".join(f"\n    {number}. {option}" for number, option in enumerate(options, 1))

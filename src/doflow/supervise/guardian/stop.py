@@ -24,9 +24,8 @@ def stop(context: PipelineContext, say: Say) -> int:
     if not context.dot:
         raise UsageError(f"unknown pipeline {context.pipeline!r}", "give its file: doflow guardian stop NAME.dot")
     state_folder.create(context.root)
-    pipeline_context.save(
-        os.path.join(context.folder, MARK), {"at": timestamps.format_microseconds(), "by": os.getpid()}
-    )
+    mark = {"at": timestamps.format_microseconds(), "by": os.getpid()}
+    pipeline_context.save(os.path.join(context.folder, MARK), mark)
     ended = _end(os.path.join(context.folder, "guardian.lock"), "guardian", say)
     nodes = [node for node in parser.read_pipeline(context.dot).nodes if node.handler == CODERGEN]
     for node in nodes:

@@ -31,7 +31,7 @@ class WatchedPipeline:
     """One pipeline with its guardian process."""
 
     def __init__(self, context: PipelineContext) -> None:
-        self.context = context
+        self.context, self.name = context, context.pipeline
         self.lock = os.path.join(context.folder, "guardian.lock")
         self.pid = 0
         self.code: int | None = None
@@ -53,10 +53,7 @@ class Terminal:
     def __init__(
         self, pipelines: Sequence[WatchedPipeline], environ: Mapping[str, str], say: Say, stdin: TextIO | None
     ) -> None:
-        self.pipelines = pipelines
-        self.environ = environ
-        self.say = say
-        self.stdin = stdin
+        self.pipelines, self.environ, self.say, self.stdin = pipelines, environ, say, stdin
         self.asking: list[tuple[WatchedPipeline, Signal]] = []
         self.wait, self.check, self.glance = True, 1.0, 2.0
 
@@ -67,10 +64,8 @@ class Terminal:
             while True:
                 for watched in self.pipelines:
                     self._show_news(watched)
-                    if watched.context.pipeline not in codes:
-                        code = self._keep_alive(watched)
-                        if code is not None:
-                            codes[watched.context.pipeline] = code
+                    if watched.name not in codes and (code := self._keep_alive(watched)) is not None:
+                        codes[watched.name] = code
                 if len(codes) == len(self.pipelines):
                     return max(codes.values(), key=lambda code: {0: 0, 2: 1}.get(code, 2))
                 self.listen(0.0)
@@ -83,42 +78,40 @@ class Terminal:
         self._show_news(watched)
         if watched.code == PAUSED and not self.wait:
             again = " ".join(os.path.relpath(one.context.dot) for one in self.pipelines)
-            self.say(f"{watched.context.pipeline}: paused: answer, then: doflow guardian launch {again} --no-wait")
+            self.say(f"{watched.name}: paused: answer, then: doflow guardian launch {again} --no-wait")
             return PAUSED
         if watched.code == 0 or (watched.code == 1 and watched.complete):
             return watched.code
         if stop.was_stopped(watched.context):
-            self.say(
-                f"{watched.context.pipeline}: stopped; resume with: doflow guardian launch {os.path.relpath(watched.context.dot)}"
-            )
+            dot = os.path.relpath(watched.context.dot)
+            self.say(f"{watched.name}: stopped; resume with: doflow guardian launch {dot}")
             return PAUSED
         now = time.monotonic()
         watched.starts = [when for when in watched.starts if now - when < WITHIN]
         if len(watched.starts) >= RESTARTS:
             log = os.path.join(watched.context.folder, "guardian.log")
-            self.say(f"{watched.context.pipeline}: its guardian crashed {RESTARTS} times; giving up. Its log: {log}")
+            self.say(f"{watched.name}: its guardian crashed {RESTARTS} times; giving up. Its log: {log}")
             return 1
         if watched.code is not None:
-            self.say(
-                f"{watched.context.pipeline}: its guardian ended (exit code {watched.code}); restarting it, finished work is kept"
-            )
+            ended = f"its guardian ended (exit code {watched.code})"
+            self.say(f"{watched.name}: {ended}; restarting it, finished work is kept")
         watched.starts.append(now)
         watched.pid, watched.code = launch_guardian(watched.context, self.environ, self.wait, self.glance), None
         watched.context.note("terminal", "guardian_launched", pid=watched.pid)
-        self.say(f"{watched.context.pipeline}: guardian {watched.pid}")
+        self.say(f"{watched.name}: guardian {watched.pid}")
         return None
 
     def _show_news(self, watched: WatchedPipeline) -> None:
         for words in watched.events.news():
-            self.say(f"{watched.context.pipeline}: {words}")
+            self.say(f"{watched.name}: {words}")
         for signal in watched.context.store.waiting(target="terminal"):
-            with watched.context.store.claimed(signal) as mine:
-                if mine:
+            with watched.context.store.claimed(signal) as claimed:
+                if claimed:
                     self._handle_signal(watched, signal)
                     watched.context.store.consume(signal)
 
     def _handle_signal(self, watched: WatchedPipeline, signal: Signal) -> None:
-        name, payload = watched.context.pipeline, signal.payload
+        name, payload = watched.name, signal.payload
         watched.context.note("terminal", "heard", signal=signal.kind, id=signal.unique)
         if signal.kind == "PIPELINE_COMPLETE":
             watched.complete = True
@@ -126,23 +119,21 @@ class Terminal:
             self._notify(watched, "done", str(payload["summary"]), "")
         elif signal.kind == "GUARDIAN_ERROR":
             self.say(f"{name}: GUARDIAN_ERROR: {payload['error']}")
-            self._notify(
-                watched,
-                "failed",
-                str(payload["error"]),
-                f"its log: {os.path.join(watched.context.folder, 'guardian.log')}",
-            )
+            log = os.path.join(watched.context.folder, "guardian.log")
+            self._notify(watched, "failed", str(payload["error"]), f"its log: {log}")
         else:
             self._notify(watched, "paused", str(payload["issue"]), self._ask(watched, signal))
 
     def _ask(self, watched: WatchedPipeline, signal: Signal) -> str:
         """Show a question and queue it for an answer here; returns the command that answers it elsewhere."""
-        name, payload, token = watched.context.pipeline, signal.payload, signal.reply or signal.token
+        name, payload, token = watched.name, signal.payload, signal.reply or signal.token
         hint = f"doflow signal answer {token} '…' --pipeline {name}"
         self.say(f"{name}: ESCALATION: {payload['issue']}{state.option_lines(payload['options'])}\n  next: {hint}")
         if self.stdin is not None:
             self.asking.append((watched, signal))
-            self._prompt()
+            oldest, asked = self.asking[0]
+            options = state.option_lines(asked.payload["options"])
+            self.say(f"{oldest.name}: your answer to: {asked.payload['issue']}{options}")
         return hint
 
     def recall(self) -> None:
@@ -153,15 +144,9 @@ class Terminal:
                 if signal.unique not in new:
                     self._ask(watched, signal)
 
-    def _prompt(self) -> None:
-        watched, signal = self.asking[0]
-        self.say(
-            f"{watched.context.pipeline}: your answer to: {signal.payload['issue']}{state.option_lines(signal.payload['options'])}"
-        )
-
     def listen(self, seconds: float) -> None:
         """A typed line answers the oldest open question."""
-        while self.asking and _settled(*self.asking[0]):
+        while self.asking and _answered(self.asking[0][0].context, self.asking[0][1]):
             self.asking.pop(0)
         if self.stdin is None or not self.asking or not select.select([self.stdin], [], [], seconds)[0]:
             return
@@ -177,20 +162,16 @@ class Terminal:
             try:
                 answer(watched.context, signal, chosen, "terminal")
             except UsageError as error:
-                self.say(f"{watched.context.pipeline}: {error}")
+                self.say(f"{watched.name}: {error}")
                 self.asking.insert(0, (watched, signal))
                 return
-            self.say(f"{watched.context.pipeline}: answered: {chosen}")
+            self.say(f"{watched.name}: answered: {chosen}")
 
     def _notify(self, watched: WatchedPipeline, event: str, message: str, hint: str) -> None:
-        command = watched.context.settings.notify
-        if command:
-            root = Path(watched.context.root)
-            trouble = notify.run_notify_command(
-                command, event, watched.context.pipeline, "guardian", message, hint, self.environ, root=root
-            )
-            if trouble:
-                self.say(trouble)
+        command, root = watched.context.settings.notify, Path(watched.context.root)
+        words = (event, watched.name, "guardian", message, hint)
+        if command and (trouble := notify.run_notify_command(command, *words, self.environ, root=root)):
+            self.say(trouble)
 
 
 def launch(
@@ -222,7 +203,7 @@ def launch(
     return terminal.run()
 
 
-def launch_guardian(context: PipelineContext, environ: Mapping[str, str], wait: bool = True, check: float = 2.0) -> int:
+def launch_guardian(context: PipelineContext, environ: Mapping[str, str], wait: bool, check: float) -> int:
     """Start a headless guardian process, without CLAUDECODE in its environment; returns its pid."""
     words = ("guardian", "run", context.dot, "--check", str(check), *(() if wait else ("--no-wait",)))
     log = os.path.join(context.folder, "guardian.log")
@@ -231,23 +212,21 @@ def launch_guardian(context: PipelineContext, environ: Mapping[str, str], wait: 
 
 def answer(context: PipelineContext, escalation: Signal, text: str, by: str) -> str:
     """Save a person's answer, which wakes the guardian; refuses an answer that isn't an option."""
-    state.refuse_answer(text, escalation.payload["options"], escalation.reply or escalation.token, context.pipeline)
-    path = context.store.answer(escalation.reply or escalation.token, text, by)
-    context.note("terminal", "answered", to=escalation.reply or escalation.token, text=text[:500], by=by)
+    token = escalation.reply or escalation.token
+    state.refuse_answer(text, escalation.payload["options"], token, context.pipeline)
+    path = state.save_answer(context.store, token, text, by)
+    context.note("terminal", "answered", to=token, text=text[:500], by=by)
     return path
 
 
 def open_questions(context: PipelineContext) -> list[Signal]:
     """Escalations without an answer, oldest first."""
-    return [one for one in context.store.history() if one.kind == "ESCALATION" and not _answered(context, one)]
+    escalations = [signal for signal in context.store.history() if signal.kind == "ESCALATION"]
+    return [signal for signal in escalations if not _answered(context, signal)]
 
 
 def _answered(context: PipelineContext, signal: Signal) -> bool:
-    return context.store.find_answer(signal.reply or signal.token) is not None
-
-
-def _settled(watched: WatchedPipeline, signal: Signal) -> bool:
-    return _answered(watched.context, signal)
+    return state.find_answer(context.store, signal.reply or signal.token) is not None
 
 
 class EventFollower:

@@ -20,12 +20,10 @@ from doflow.util.process.runner import Command, Timeout
 
 LIMIT = Timeout(0.0, 1800.0)
 TAIL = 3000
-_OWN = {
-    CODERGEN: ("validate", "check"),
-    GATE: ("validate", "command"),
-    CONDITION: ("validate", "command"),
-    TOOL: ("command",),
-}
+_COMMANDS = ("validate", "command")
+_OWN = {CODERGEN: ("validate", "check"), GATE: _COMMANDS, CONDITION: _COMMANDS, TOOL: ("command",)}
+#: kinds of nodes whose status is their verdict
+JUDGED = (GATE, TOOL, CONDITION)
 _TECHNICAL = ("technical", "e2e", "test", "automatic")
 
 
@@ -49,8 +47,8 @@ def validation_means(node: Node, context: PipelineContext) -> Means:
     kind = node.get("gate") or node.get("mode")
     if node.handler == GATE and kind not in _TECHNICAL:
         return Means(auto=context.settings.auto_approve)
-    said = context.settings.supervision
-    return Means(said.validate, "" if said.validate else said.reviewer)
+    supervision = context.settings.supervision
+    return Means(supervision.validate, "" if supervision.validate else supervision.reviewer)
 
 
 def refuse_invalid(pipeline: Pipeline, context: PipelineContext) -> None:
@@ -62,10 +60,8 @@ def refuse_invalid(pipeline: Pipeline, context: PipelineContext) -> None:
         found = validation_means(node, context)
         worker = orchestrator.agent_for(node, context.settings)
         if node.handler == CODERGEN and found.reviewer and found.reviewer == worker:
-            raise UsageError(
-                f"{pipeline.path}:{node.line}: {node.id} would be reviewed by {worker}, its own worker",
-                "name another profile as `reviewer`",
-            )
+            message = f"{pipeline.path}:{node.line}: {node.id} would be reviewed by {worker}, its own worker"
+            raise UsageError(message, "name another profile as `reviewer`")
 
 
 def verdict(guardian: Guardian, node: Node, attempt: int, evidence: str = "") -> dict[str, Any] | None:
@@ -88,31 +84,26 @@ def verdict(guardian: Guardian, node: Node, attempt: int, evidence: str = "") ->
 def _before(guardian: Guardian, diamond: Node, token: str) -> dict[str, Any] | None:
     """A diamond without a check of its own follows the nodes before it."""
     pipeline = guardian.pipeline()
-    nodes = [
-        node for edge in pipeline.into(diamond.id) if (node := pipeline.node(edge.start)) and node.status in TERMINAL
-    ]
+    before = [pipeline.node(edge.start) for edge in pipeline.into(diamond.id)]
+    nodes = [node for node in before if node and node.status in TERMINAL]
     if not nodes:
         return _person(guardian, diamond, token, "")
     failed = [node.id for node in nodes if node.status == FAILED]
     text = "\n\n".join(str(guardian.record(name)["feedback"]) for name in failed)
-    return guardian.settle(
-        token, {"passed": not failed, "text": text, "by": ", ".join(failed or [one.id for one in nodes])}
-    )
+    by = ", ".join(failed or [node.id for node in nodes])
+    return guardian.settle(token, {"passed": not failed, "text": text, "by": by})
 
 
 def _person(guardian: Guardian, node: Node, token: str, why: str) -> dict[str, Any] | None:
     what = "is a gate" if node.handler == GATE else "is done, and no command or reviewer is configured to validate it"
-    asked = node.get("question") or "Is it right?"
-    issue = f"{node.id} ({node.label}) {what}. {asked}" + (
-        f" The reviewer could not decide: {why[:500]}" if why else ""
-    )
-    if node.get("acceptance"):
-        issue += f" Acceptance: {node.get('acceptance')}"
-    said = guardian.ask(token, node.id, issue, state.VERDICT)
-    if said is None:
+    issue = f"{node.id} ({node.label}) {what}. {node.get('question') or 'Is it right?'}"
+    issue += f" The reviewer could not decide: {why[:500]}" if why else ""
+    issue += f" Acceptance: {node.get('acceptance')}" if node.get("acceptance") else ""
+    answer = guardian.ask(token, node.id, issue, state.VERDICT)
+    if answer is None:
         return None
-    word, note = state.match_option(said, state.VERDICT)
-    return guardian.settle(token, {"passed": word == "approve", "text": note or said, "by": "person"})
+    word, note = state.match_option(answer, state.VERDICT)
+    return guardian.settle(token, {"passed": word == "approve", "text": note or answer, "by": "person"})
 
 
 def _judged(context: PipelineContext, node: Node, how: Means, attempt: int, evidence: str) -> dict[str, Any]:
@@ -137,22 +128,20 @@ def _command(
         "DOFLOW_NODE": node.id, "DOFLOW_PIPELINE": context.pipeline, "DOFLOW_ATTEMPT": str(attempt),
         "DOFLOW_EVIDENCE": evidence,
     }  # fmt: skip
-    cwd = os.path.normpath(
-        os.path.join(context.root, node.get("worktree") or node.get("target_dir") or node.get("working_dir"))
-    )
-    env = environment.for_shell(os.environ, extra)
-    result = runner.run(Command(argv, b"", env, cwd), log, log, LIMIT)
+    folder = node.get("worktree") or node.get("target_dir") or node.get("working_dir")
+    cwd = os.path.normpath(os.path.join(context.root, folder))
+    result = runner.run(Command(argv, b"", environment.for_shell(os.environ, extra), cwd), log, log, LIMIT)
     why = runner.explain(result, argv, LIMIT)
     passed = result.code == 0 and not result.stopped
-    said = runner.tail(log, TAIL).strip()
     shown = argv[2] if argv[:2] == ("/bin/sh", "-c") else " ".join(argv)
-    return {"passed": passed, "text": "" if passed else f"{shown}: {why}\n\n{said}".strip(), "by": shown, "log": log}
+    text = "" if passed else f"{shown}: {why}\n\n{runner.tail(log, TAIL).strip()}".strip()
+    return {"passed": passed, "text": text, "by": shown, "log": log}
 
 
 def _question(node: Node, evidence: str) -> str:
-    told = "\n".join(f"- {name}: {node.get(name)}" for name in orchestrator.PROMPT_FIELDS if node.get(name))
+    fields = "\n".join(f"- {name}: {node.get(name)}" for name in orchestrator.PROMPT_FIELDS if node.get(name))
     return (
-        f"Review the work on the node {node.id} ({node.label}).\n\n{told}\n\n"
+        f"Review the work on the node {node.id} ({node.label}).\n\n{fields}\n\n"
         f"The worker's output is in the file {evidence or '(none)'}. Look at the files: does the work meet "
         "the acceptance criteria? You only judge: change nothing.\n\n"
         "Write each finding as a line `ISSUE: C | text | place` (C critical, H high, M medium, L low).\n"

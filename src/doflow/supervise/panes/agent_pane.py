@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from doflow.supervise import ownership, pipeline_context
+from doflow.supervise.panes import screen
 from doflow.supervise.panes.programs import EVENTS, PaneProgram
 from doflow.supervise.panes.tmux import Tmux
 from doflow.util import atomic_files
@@ -21,6 +23,8 @@ from doflow.util.process import runner
 
 NEW, RUNNING, ENDED, GONE = "new", "running", "ended", "gone"
 EXIT_TIMEOUT = 8.0
+REDRAW = 3.0  # seconds for a program to remove a menu from its screen
+_FREE = ("type something", "other", "something else", "no, and tell")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class AgentPane:
 
     def exit_code(self) -> int | None:
         """None = it was killed, or its exit code is unknown."""
-        found = _json(self._path("exit.json"))
+        found = pipeline_context.load(self._path("exit.json"))
         code = found.get("code")
         return code if isinstance(code, int) and not found.get("signal") else None
 
@@ -53,7 +57,8 @@ class AgentPane:
         with suppress(FileNotFoundError):
             names = [name for name in os.listdir(folder) if name.startswith(kind) and name.endswith(".json")]
             ages = {name: os.stat(os.path.join(folder, name)).st_mtime_ns for name in names}
-            return [(name, _json(os.path.join(folder, name))) for name in sorted(names, key=ages.__getitem__)]
+            names.sort(key=ages.__getitem__)
+            return [(name, pipeline_context.load(os.path.join(folder, name))) for name in names]
         return []
 
     def screen(self, lines: int = 200) -> str:
@@ -78,10 +83,9 @@ class AgentPane:
     def _wait_for_exit(self) -> None:
         if not os.path.exists(self._path("started.json")):
             return
+        pid = pipeline_context.load(self._path("started.json")).get("pid")
         until = time.monotonic() + EXIT_TIMEOUT
-        while not os.path.exists(self._path("exit.json")) and _is_running(_json(self._path("started.json")).get("pid")):
-            if time.monotonic() > until:
-                break
+        while not os.path.exists(self._path("exit.json")) and ownership.is_alive(pid) and time.monotonic() <= until:
             time.sleep(0.02)
         runner.kill_marked(f"DOFLOW_SEAT={self.folder}".encode())
 
@@ -104,6 +108,37 @@ def start_pane(pane: AgentPane, start: PaneProgram, marks: Mapping[str, str], le
         pane.tmux.kill(pane.session)
     argv = (sys.executable, "-I", "-m", "doflow.supervise.panes.launcher", pane.folder)
     pane.tmux.new(pane.session, argv, command.cwd, {"seat": pane.folder, **marks})
+
+
+def type_answer(pane: AgentPane, text: str) -> bool:
+    """Choose an option by its number, type anything else; False = the menu has no such option."""
+    reading = screen.read_screen(pane.screen(60))
+    options = reading.options
+    number = screen.match_choice(text, options)
+    if not reading.menu:
+        pane.tmux.type(pane.session, options[number - 1] if number else text)
+        return True
+    free = next((place for place, option in enumerate(options, 1) if option.casefold().startswith(_FREE)), 0)
+    if not number and not free:
+        return False
+    pane.tmux.press(pane.session, str(number or free))
+    if not number:
+        time.sleep(REDRAW / 4)
+        pane.tmux.type(pane.session, text)
+    elif not _menu_gone(pane, reading.question):
+        pane.tmux.press(pane.session, "Enter")
+        _menu_gone(pane, reading.question)
+    return True
+
+
+def _menu_gone(pane: AgentPane, question: str) -> bool:
+    """Wait until the menu is gone, so that a slow terminal doesn't get the answer twice."""
+    until = time.monotonic() + REDRAW
+    while time.monotonic() < until:
+        if screen.read_screen(pane.screen(60)).question != question:
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def token_usage(pane: AgentPane) -> dict[str, int]:
@@ -134,22 +169,3 @@ def _message(line: str) -> dict[str, Any]:
         return {}
     message = found.get("message") if isinstance(found, dict) else None
     return message if isinstance(message, dict) else {}
-
-
-def _json(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            found = json.load(stream)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _is_running(pid: object) -> bool:
-    if not isinstance(pid, int):
-        return False
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True

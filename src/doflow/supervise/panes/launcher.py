@@ -69,10 +69,9 @@ def _run(spec: dict[str, Any]) -> int:
 
 def _start(argv: list[bytes], env: dict[bytes, bytes]) -> int:
     """Start in the pane's process group, so that keys and signals of the terminal reach it."""
-    restored = sorted(set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP})
     for path in supervisor.places(argv[0], env):
         try:
-            return os.posix_spawn(path, argv, env, setsigmask=(), setsigdef=restored)
+            return os.posix_spawn(path, argv, env, setsigmask=(), setsigdef=supervisor.RESTORED)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -116,9 +115,8 @@ def _sweep(pid: int, status: int | None) -> int | None:
 
 
 def _note(folder: str, name: str, words: dict[str, Any]) -> None:
-    atomic_files.write_file(
-        os.path.join(folder, name), (json.dumps(words | {"at": timestamps.format_microseconds()}) + "\n").encode()
-    )
+    data = json.dumps(words | {"at": timestamps.format_microseconds()}) + "\n"
+    atomic_files.write_file(os.path.join(folder, name), data.encode())
 
 
 def _on_signal(number: int, _: FrameType | None) -> None:

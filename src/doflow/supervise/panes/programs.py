@@ -64,16 +64,15 @@ def build_program(request: PaneRequest, environ: Mapping[str, str]) -> PaneProgr
 
 def refuse_unsupported(profile: Profile) -> None:
     """Refuse an agent that cannot run in a pane."""
+    headless = "run it headless (a pipeline: `doit NAME`)"
     if profile.use not in _STARTS:
         raise UsageError(
             f"agents.{profile.name}: `use: {profile.use}` cannot run in a tmux pane (supported: {', '.join(_STARTS)})",
-            "run it headless (a pipeline: `doit NAME`), use another agent, or start it yourself with `use: command`",
+            f"{headless}, use another agent, or start it yourself with `use: command`",
         )
     if profile.sandbox:
-        raise UsageError(
-            f"agents.{profile.name}: `sandbox: {profile.sandbox}` is not supported in a tmux pane",
-            "run it headless (a pipeline: `doit NAME`), or use an agent without `sandbox`",
-        )
+        message = f"agents.{profile.name}: `sandbox: {profile.sandbox}` is not supported in a tmux pane"
+        raise UsageError(message, f"{headless}, or use an agent without `sandbox`")
 
 
 def has_stop_hook(use: str) -> bool:
@@ -90,11 +89,8 @@ def _claude(request: PaneRequest, environ: Mapping[str, str]) -> PaneProgram:
     quiet = {name: value for name, value in program.settings if name.startswith(_QUIET)}
     env = _environment(request, environ, program.names, quiet)
     argv = (profile.executable or program.name, *words, *profile.args, "--", _short(request))
-    files = (
-        ("settings.json", json.dumps(_settings(request), indent=1)),
-        ("hook.sh", _HOOK),
-        ("prompt.md", request.prompt),
-    )
+    settings = json.dumps(_settings(request), indent=1)
+    files = (("settings.json", settings), ("hook.sh", _HOOK), ("prompt.md", request.prompt))
     return PaneProgram(Command(argv, b"", env, request.cwd), files, tells=True)
 
 
@@ -143,9 +139,8 @@ def _by_screen(
     text = f"{request.style_text}\n\n{request.prompt}" if request.style_text else request.prompt
     argv = (profile.executable or program.name, *words, *((model, chosen) if chosen else ()), *profile.args)
     env = _environment(request, environ, program.names, {**dict(program.settings), **(more or {})})
-    return PaneProgram(
-        Command((*argv, *last, _short(replace(request, prompt=text))), b"", env, request.cwd), (("prompt.md", text),)
-    )
+    argv = (*argv, *last, _short(replace(request, prompt=text)))
+    return PaneProgram(Command(argv, b"", env, request.cwd), (("prompt.md", text),))
 
 
 def _command(request: PaneRequest, environ: Mapping[str, str]) -> PaneProgram:

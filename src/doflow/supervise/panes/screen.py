@@ -69,10 +69,10 @@ def _asked(lines: list[str]) -> tuple[str, tuple[str, ...], bool, bool]:
     if menu:
         return (*menu, False, True)
     bottom = [line for line in bottom if line != _CUT]
-    said = [line for line in bottom if line.startswith(ASK)]
-    if said:
-        question, *options = [part.strip() for part in said[-1][len(ASK) :].split("|")]
-        behind = bottom[len(bottom) - bottom[::-1].index(said[-1]) :]
+    asked = [line for line in bottom if line.startswith(ASK)]
+    if asked:
+        question, *options = [part.strip() for part in asked[-1][len(ASK) :].split("|")]
+        behind = bottom[len(bottom) - bottom[::-1].index(asked[-1]) :]
         return ("", (), False, False) if behind or not question else (question, tuple(options), False, False)
     if bottom and _YES_NO.search(bottom[-1]):
         return bottom[-1], ("y", "n"), True, False
@@ -108,14 +108,14 @@ def _menu(lines: list[str]) -> tuple[str, tuple[str, ...]] | None:
 
 def match_choice(answer: str, options: tuple[str, ...]) -> int:
     """The option that an answer selects, from 1: by number, text or prefix; 0 = none."""
-    said = answer.strip().casefold()
-    if said.rstrip(".").isdecimal() and 1 <= int(said.rstrip(".")) <= len(options):
-        return int(said.rstrip("."))
+    wanted = answer.strip().casefold()
+    number = wanted.rstrip(".")
+    if number.isdecimal() and 1 <= int(number) <= len(options):
+        return int(number)
     texts = [option.casefold() for option in options]
-    if said in texts:
-        return texts.index(said) + 1
-    near = [place for place, text in enumerate(texts, 1) if said and text.startswith(said)]
-    return near[0] if near else 0
+    if wanted in texts:
+        return texts.index(wanted) + 1
+    return next((place for place, text in enumerate(texts, 1) if wanted and text.startswith(wanted)), 0)
 
 
 def _context(text: str) -> int | None:

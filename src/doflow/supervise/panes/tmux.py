@@ -33,8 +33,8 @@ def session_name(node: str) -> str:
 
 def socket_name(root: str, pipeline: str, environ: Mapping[str, str]) -> str:
     """The name of the server's socket: one per project and pipeline, so that equal session names don't clash."""
-    said = environ.get("DOFLOW_TMUX", "")
-    return said or f"{SOCKET_PREFIX}{hashlib.sha256(os.fsencode(root) + b'/' + pipeline.encode()).hexdigest()[:10]}"
+    digest = hashlib.sha256(os.fsencode(root) + b"/" + pipeline.encode()).hexdigest()
+    return environ.get("DOFLOW_TMUX") or f"{SOCKET_PREFIX}{digest[:10]}"
 
 
 class Tmux:
@@ -48,11 +48,9 @@ class Tmux:
     def new(self, session: str, argv: tuple[str, ...], cwd: str, marks: Mapping[str, str]) -> None:
         """Start a program in a new session; `marks` are set as user options together with it."""
         size = ("-x", str(WIDTH), "-y", str(HEIGHT))
-        words = [
-            word
-            for name, value in marks.items()
-            for word in (";", "set-option", "-t", f"={session}:", f"@{name}", value)
-        ]
+        words: list[str] = []
+        for name, value in marks.items():
+            words += [";", "set-option", "-t", f"={session}:", f"@{name}", value]
         with _in_file(self.home, CONFIG + _clear_environment(os.environ)) as path:
             self._server = _server(self.socket, path)  # only this command starts a server, which reads the file
             try:
@@ -117,9 +115,8 @@ class Tmux:
         done = self._cmd(*words)
         if done.returncode:
             message = "; ".join(done.stderr) or f"exit code {done.returncode}"
-            raise WorldError(
-                f"tmux {words[0]} failed: {message}", f"check it with: tmux -L {self.socket} list-sessions"
-            )
+            hint = f"check it with: tmux -L {self.socket} list-sessions"
+            raise WorldError(f"tmux {words[0]} failed: {message}", hint)
 
     def _cmd(self, *words: str) -> Any:
         if self._server is None:
@@ -129,7 +126,6 @@ class Tmux:
 
 def check_installed() -> None:
     """Check that tmux and libtmux are installed."""
-
     if find_spec("libtmux") is None:
         raise WorldError("agents in tmux need libtmux, which is not installed", "pip install 'doflow[tmux]'")
     if not shutil.which("tmux"):
@@ -203,8 +199,6 @@ def _is_dead(place: str) -> bool:
     with socket.socket(socket.AF_UNIX) as line:
         try:
             line.connect(place)
-        except (ConnectionRefusedError, FileNotFoundError):
-            return True
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, (ConnectionRefusedError, FileNotFoundError))
     return False

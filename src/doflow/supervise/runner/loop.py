@@ -1,4 +1,4 @@
-"""The runner of one node: starts its orchestrator, watches the pane, reports to the guardian and passes on its replies.
+"""The runner of one node: starts its orchestrator, watches the pane, reports to the guardian and acts on its replies.
 Its state is on disk: after a kill the next runner takes over."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from doflow.supervise.panes import agent_pane, programs, screen
 from doflow.supervise.panes.agent_pane import AgentPane
 from doflow.supervise.panes.screen import ScreenReading
 from doflow.supervise.pipeline_context import PipelineContext
-from doflow.supervise.runner import orchestrator, replies
+from doflow.supervise.runner import orchestrator
 from doflow.supervise.runner.orchestrator import Assignment
 from doflow.supervise.signal_store import Signal
 from doflow.supervise.signal_watch import FolderWatch
@@ -31,14 +31,9 @@ _ALIASES = {"Update": "Edit", "Create": "Write"}
 class Runner:
     """One runner process."""
 
-    def __init__(
-        self, context: PipelineContext, assignment: Assignment, environ: Mapping[str, str], check: float = 1.0
-    ) -> None:
-        self.context = context
-        self.work = assignment
-        self.node = assignment.node
-        self.environ = environ
-        self.check = check
+    def __init__(self, context: PipelineContext, work: Assignment, environ: Mapping[str, str], check: float) -> None:
+        self.context, self.environ, self.check = context, environ, check
+        self.work, self.node = work, work.node
         self.memory = pipeline_context.load(context.node(self.node, "runner.json"))
         self.pane: AgentPane = orchestrator.pane_at(context, self.node, self.memory.get("seat", 0))
         self.progress, self.since = "", time.monotonic()
@@ -69,7 +64,7 @@ class Runner:
         if before >= self.work.attempt:
             self.work = replace(self.work, attempt=before)
             if self.pane.state() != agent_pane.NEW:
-                if not self.asked():
+                if not self._open_question():
                     self.remember(waiting="")  # it died before it asked: the question is still on the screen
                 return
         elif before and not self.work.fresh and self.pane.state() == agent_pane.RUNNING:
@@ -103,15 +98,50 @@ class Runner:
     def handle_replies(self) -> bool:
         """Handle the guardian's signals, oldest first, then file them; True = this runner is done."""
         for signal in self.context.store.waiting(target="runner", node=self.node):
-            stale = signal.attempt and signal.attempt != self.work.attempt
-            ended = not stale and replies.handle_reply(self, signal)
+            stale = bool(signal.attempt) and signal.attempt != self.work.attempt
+            ended = not stale and self._handle_reply(signal)
             self.context.store.consume(signal)
-            self.context.note(
-                "runner", "heard", node=self.node, signal=signal.kind, id=signal.unique, stale=bool(stale)
-            )
+            self.context.note("runner", "heard", node=self.node, signal=signal.kind, id=signal.unique, stale=stale)
             if ended:
                 return True
         return False
+
+    def _handle_reply(self, signal: Signal) -> bool:
+        """Type feedback, answer a question, end the session; True = this runner is done."""
+        kind, payload = signal.kind, signal.payload
+        if kind == "VALIDATION_PASSED":
+            self._complete()
+        elif kind == "VALIDATION_FAILED":
+            self.feed_back(payload["feedback"], self.work.attempt + 1)
+        elif kind == "INPUT_RESPONSE":
+            if not signal.reply or signal.reply in self._open_question():
+                self._respond(payload["response_text"])
+        elif kind == "GUIDANCE" and self.pane.state() == agent_pane.RUNNING:
+            self.context.tmux.type(self.pane.session, payload["message"])
+            self.since = time.monotonic()
+        ended = kind in ("VALIDATION_PASSED", "KILL_ORCHESTRATOR")
+        if ended:
+            self.pane.end()
+        return ended
+
+    def _complete(self) -> None:
+        turns = self.pane.events("Stop")
+        message = str(turns[-1][1].get("last_assistant_message", "")) if turns else ""
+        summary, commit = message[-2000:] or f"{self.node} is validated", orchestrator.head_commit(self.work.cwd)
+        self.send("NODE_COMPLETE", f"complete.{self.node}.{self.work.attempt}", commit_hash=commit, summary=summary)
+
+    def _respond(self, text: str) -> None:
+        """Type the answer; one that matches no option is asked for again, never guessed."""
+        if self.pane.state() != agent_pane.RUNNING:
+            return
+        reading = screen.read_screen(self.pane.screen(60))
+        if self.memory.get("waiting") and self._answered_by_hand(reading):
+            return  # or by a runner that died
+        typed = agent_pane.type_answer(self.pane, text)
+        self._close_question()
+        if not typed:
+            question = f"{text!r} isn't one of the options. {reading.question}"
+            self.needs_input(question, reading.options, shown=reading.question)
 
     def observe(self) -> None:
         """Check the orchestrator, and signal the guardian if needed."""
@@ -124,7 +154,9 @@ class Runner:
         elif state == agent_pane.ENDED and self.pane.exit_code() == 0:
             self.turn_over(f"exit.{self.memory['seat']}", "")
         elif state in (agent_pane.ENDED, agent_pane.GONE):
-            self.crashed()
+            last, code = self.pane.screen()[-TAIL:], self.pane.exit_code()
+            token = f"crash.{self.node}.{self.work.attempt}.{self.memory['seat']}"
+            self.send("ORCHESTRATOR_CRASHED", token, last_output=last, exit_code=code)
         else:
             self.start_pane(self.work)  # an earlier runner died before the start
 
@@ -143,14 +175,11 @@ class Runner:
         """Direct edits by the orchestrator where only its workers may edit."""
         if not self.work.forbid:
             return False
-        used = [
-            (name, f"{record.get('tool_name')}({_short(record.get('tool_input'))})")
-            for name, record in self.pane.events("PreToolUse")
-            if record.get("tool_name") in self.work.forbid and not record.get("agent_id")
-        ]
+        records = [record for _, record in self.pane.events("PreToolUse") if not record.get("agent_id")]
+        used = [_shown_use(record) for record in records if record.get("tool_name") in self.work.forbid]
         if len(used) <= self.memory.get("edits", 0):
             return False
-        self.violation(used[-1][1])
+        self.violation(used[-1])
         self.remember(edits=len(used))
         return True
 
@@ -189,45 +218,30 @@ class Runner:
     def _edited_on_screen(self, reading: ScreenReading) -> bool:
         """For programs without hooks only: hooks report edits themselves."""
         tool = reading.edit.partition("(")[0]
-        if not reading.edit or self.pane.events() or _ALIASES.get(tool, tool) not in self.work.forbid:
-            return False
-        return bool(reading.edit != self.memory.get("edit"))
+        forbidden = bool(reading.edit) and _ALIASES.get(tool, tool) in self.work.forbid
+        return forbidden and reading.edit != self.memory.get("edit") and not self.pane.events()
 
     def turn_over(self, turn: str, message: str) -> None:
         """A turn has ended: with a question, or with work to review."""
-        asked = self._asked(turn, message)
-        if asked:
-            self.needs_input(asked, (), turn)
+        question = judge.closing_question(self.context, self.work.judge, self.node, turn, message)
+        if question:
+            self.needs_input(question, (), turn)
             return
         text = self.pane.screen(2000)
         self._keep_health(screen.read_screen(text))
         path = self.context.node(self.node, f"evidence-{self.work.attempt}.txt")
         atomic_files.write_file(path, f"{message}\n\n{text}\n".encode("utf-8", "replace"))
-        payload = {"node_id": self.node, "evidence_path": path, "commit_hash": orchestrator.head_commit(self.work.cwd)}
-        self.send("NEEDS_REVIEW", payload, f"review.{self.node}.{self.work.attempt}")
+        commit = orchestrator.head_commit(self.work.cwd)
+        self.send("NEEDS_REVIEW", f"review.{self.node}.{self.work.attempt}", evidence_path=path, commit_hash=commit)
         self.remember(reviewing=str(self.work.attempt))
-
-    def _asked(self, turn: str, message: str) -> str:
-        """The question at the end of a message; '' = none. A judge decides, if there is one."""
-        last = message.strip().rpartition("\n")[2].strip()
-        if "?" not in message[-300:]:
-            return ""
-        if self.work.judge:
-            question = f"An orchestrator ended its turn with this message:\n\n{message[-TAIL:]}\n\nWhat does it mean?"
-            words = {"DONE": "", "QUESTION": "the question"}
-            word, rest = judge.decide(self.context, self.work.judge, self.node, f"turn.{turn}", question, words)
-            return "" if word == "DONE" else rest or last if word == "QUESTION" else message.strip()[-TAIL:]
-        return last if last.endswith("?") else ""
 
     def needs_input(self, question: str, options: tuple[str, ...], turn: str = "", shown: str = "") -> None:
         token = f"input.{self.node}.{self.work.attempt}.{self.memory.get('inputs', 0)}"
-        payload = {"node_id": self.node, "question_text": question, "options": list(options)}
-        self.remember(
-            waiting=token, question=shown or question, by_screen=not turn
-        )  # first: the answer may come at once
-        self.send("NEEDS_INPUT", payload, token)
+        # remembered first: the answer may come at once
+        self.remember(waiting=token, question=shown or question, by_screen=not turn)
+        self.send("NEEDS_INPUT", token, question_text=question, options=list(options))
 
-    def asked(self) -> str:
+    def _open_question(self) -> str:
         """The signal file of the open question; '' = none."""
         token = self.memory.get("waiting")
         return os.path.basename(self.context.store.find_reply(token, "NEEDS_INPUT")) if token else ""
@@ -236,37 +250,31 @@ class Runner:
         """Did a person answer in the session? The question is no longer on the screen."""
         if not self.memory.get("by_screen") or reading.question == self.memory.get("question"):
             return False
-        self.answered()
+        self._close_question()
         return True
 
-    def answered(self) -> None:
+    def _close_question(self) -> None:
         self.remember(waiting="", question="", inputs=self.memory.get("inputs", 0) + 1)
         self.since = time.monotonic()
 
     def violation(self, evidence: str) -> None:
         count = self.memory.get("violations", 0) + 1
-        payload = {"node_id": self.node, "violation_type": "direct_edit", "evidence": evidence}
-        self.send("VIOLATION", payload, f"violation.{self.node}.{self.work.attempt}.{count}")
+        token = f"violation.{self.node}.{self.work.attempt}.{count}"
+        self.send("VIOLATION", token, violation_type="direct_edit", evidence=evidence)
         self.remember(violations=count)
 
     def stuck(self, text: str, quiet: float) -> None:
         count = self.memory.get("stucks", 0) + 1
-        payload = {"node_id": self.node, "last_output": text[-TAIL:], "duration_seconds": round(quiet, 1)}
-        self.send("ORCHESTRATOR_STUCK", payload, f"stuck.{self.node}.{self.work.attempt}.{count}")
+        token = f"stuck.{self.node}.{self.work.attempt}.{count}"
+        self.send("ORCHESTRATOR_STUCK", token, last_output=text[-TAIL:], duration_seconds=round(quiet, 1))
         self.remember(stucks=count)
 
-    def crashed(self) -> None:
-        last, code = self.pane.screen()[-TAIL:], self.pane.exit_code()
-        payload = {"node_id": self.node, "last_output": last, "exit_code": code}
-        self.send("ORCHESTRATOR_CRASHED", payload, f"crash.{self.node}.{self.work.attempt}.{self.memory['seat']}")
-
-    def send(self, kind: str, payload: Mapping[str, Any], token: str) -> str:
-        """Send a signal once, also across restarts; returns its file name, '' = sent before."""
-        sent = self.context.store.write_once(Signal(kind, payload, reply=token, attempt=self.work.attempt))
-        if sent is None:
-            return ""
-        self.context.note("runner", "signalled", node=self.node, signal=kind, id=sent.unique)
-        return os.path.basename(sent.path)
+    def send(self, kind: str, token: str, **payload: Any) -> None:
+        """Send a signal once, also across restarts."""
+        signal = Signal(kind, {"node_id": self.node, **payload}, reply=token, attempt=self.work.attempt)
+        sent = self.context.store.write_once(signal)
+        if sent is not None:
+            self.context.note("runner", "signalled", node=self.node, signal=kind, id=sent.unique)
 
     def remember(self, **more: object) -> None:
         self.memory |= more
@@ -285,7 +293,8 @@ def start(context: PipelineContext, node: str, environ: Mapping[str, str], check
     return Runner(context, found, environ, check).run()
 
 
-def _short(value: object) -> str:
-    if isinstance(value, dict):
-        value = value.get("file_path") or value.get("notebook_path") or ""
-    return str(value)[:200]
+def _shown_use(record: Mapping[str, Any]) -> str:
+    """The tool of a PreToolUse event, and the file that it edits."""
+    given = record.get("tool_input")
+    edited = given.get("file_path") or given.get("notebook_path") or "" if isinstance(given, dict) else given
+    return f"{record.get('tool_name')}({str(edited)[:200]})"

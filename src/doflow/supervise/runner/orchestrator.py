@@ -19,7 +19,7 @@ from doflow.supervise.panes import agent_pane, programs, tmux
 from doflow.supervise.panes.agent_pane import AgentPane
 from doflow.supervise.panes.programs import PaneRequest
 from doflow.supervise.pipeline_context import PipelineContext
-from doflow.util.errors import DoflowError, FlowError, Problem, UsageError
+from doflow.util.errors import DoflowError, UsageError
 
 
 def pane_at(context: PipelineContext, node: str, number: int) -> AgentPane:
@@ -61,10 +61,8 @@ def load_style(name: str, root: str, environ: Mapping[str, str]) -> tuple[str, s
     path = schema.data_folder("flows") / "styles" / f"{os.path.basename(name)}.md"
     if path.is_file():
         return name, path.read_text("utf-8")
-    raise UsageError(
-        f"unknown output style {name!r}",
-        f"create .claude/output-styles/{name}.md, or choose another: `supervision.style` in doflow.yaml",
-    )
+    hint = f"create .claude/output-styles/{name}.md, or choose another: `supervision.style` in doflow.yaml"
+    raise UsageError(f"unknown output style {name!r}", hint)
 
 
 def _refuse_foreign(context: PipelineContext, node: str) -> None:
@@ -80,11 +78,8 @@ def _worktree(context: PipelineContext, assignment: Assignment) -> None:
     if os.path.isdir(assignment.cwd):
         return
     if not assignment.attributes.get("worktree"):
-        raise UsageError(
-            f"the folder of node {assignment.node} does not exist: {assignment.cwd}",
-            "create it, or fix `target_dir`",
-        )
-
+        message = f"the folder of node {assignment.node} does not exist: {assignment.cwd}"
+        raise UsageError(message, "create it, or fix `target_dir`")
     branch = f"node/{assignment.node}"
     git = Repository(head_reader.find_head(context.root))
     known = git.call("rev-parse", "--verify", "-q", f"refs/heads/{branch}")[0] == 0
@@ -136,44 +131,38 @@ class Assignment:
 
 def assignment_for(node: Node, pipeline: Pipeline, name: str, root: str, settings: Settings) -> Assignment:
     """The assignment from a node's attributes; the graph's `prd_ref` is the default."""
-    told = {key: value for key, value in node.attributes if value}
-    told.setdefault("prd_ref", pipeline.get("prd_ref"))
-    folder = told.get("worktree") or told.get("target_dir", "")
-    forbid = [word.strip() for word in told.get("forbid", "").split(",") if word.strip()]
+    attributes = {key: value for key, value in node.attributes if value}
+    attributes.setdefault("prd_ref", pipeline.get("prd_ref"))
+    forbid = [word.strip() for word in attributes.get("forbid", "").split(",") if word.strip()]
     return Assignment(
-        node.id, name, node.label, told, agent_for(node, settings), told.get("model", ""),
-        os.path.normpath(os.path.join(root, folder)), told.get("output_style", settings.supervision.style),
-        tuple(forbid), _seconds(told.get("stuck", ""), settings.supervision.stuck),
-        told.get("judge", settings.supervision.judge),
+        node.id, name, node.label, attributes, agent_for(node, settings), attributes.get("model", ""),
+        work_folder(root, attributes), attributes.get("output_style", settings.supervision.style), tuple(forbid),
+        _seconds(attributes.get("stuck", ""), settings.supervision.stuck),
+        attributes.get("judge", settings.supervision.judge),
     )  # fmt: skip
+
+
+def work_folder(root: str, attributes: Mapping[str, str]) -> str:
+    return os.path.normpath(os.path.join(root, attributes.get("worktree") or attributes.get("target_dir", "")))
 
 
 def agent_for(node: Node, settings: Settings) -> str:
     """The agent of a node: from `route_agents` by its ID, else its `agent`, else from `route_agents` by its worker type."""
     worker = node.get("worker_type")
-    return (
-        plan.routed_profile(node.id, settings)
-        or node.get("agent")
-        or (worker and plan.routed_profile(worker, settings))
-        or "default"
-    )
+    by_worker = plan.routed_profile(worker, settings) if worker else ""
+    return plan.routed_profile(node.id, settings) or node.get("agent") or by_worker or "default"
 
 
 def build_prompt(assignment: Assignment, tells: bool) -> str:
     """The prompt of the orchestrator. `tells` = its hooks report the end of a turn."""
-    told = assignment.attributes
-    lines = [
-        f"You are the orchestrator of the node {assignment.node} of the pipeline {assignment.pipeline or '(none)'}."
-    ]
+    attributes, pipeline = assignment.attributes, assignment.pipeline or "(none)"
+    lines = [f"You are the orchestrator of the node {assignment.node} of the pipeline {pipeline}."]
     if assignment.label and assignment.label != assignment.node:
         lines.append(f"Its purpose: {assignment.label}")
     lines += ["", "Complete this node, and nothing else:", ""]
-    lines += [f"- {words}: {told[name]}" for name, words in PROMPT_FIELDS.items() if told.get(name)]
-    lines += [
-        f"- {name}: {value}"
-        for name, value in told.items()
-        if value and name not in PROMPT_FIELDS and name not in _OURS
-    ]
+    lines += [f"- {words}: {attributes[name]}" for name, words in PROMPT_FIELDS.items() if attributes.get(name)]
+    others = [name for name, value in attributes.items() if value and name not in _OURS.union(PROMPT_FIELDS)]
+    lines += [f"- {name}: {attributes[name]}" for name in others]
     if assignment.forbid:
         names = ", ".join(assignment.forbid)
         lines += ["", f"Do not use these tools yourself: {names}. Let workers (sub-agents) do that work."]
@@ -185,12 +174,8 @@ def build_prompt(assignment: Assignment, tells: bool) -> str:
     if not tells:
         lines.append(programs.ENDING)
     if assignment.feedback:
-        lines += [
-            "",
-            f"This is attempt {assignment.attempt}. Feedback on the previous one:",
-            "",
-            assignment.feedback,
-        ]
+        heading = f"This is attempt {assignment.attempt}. Feedback on the previous one:"
+        lines += ["", heading, "", assignment.feedback]
     return "\n".join(lines) + "\n"
 
 
@@ -211,21 +196,10 @@ def _seconds(text: str, default: float) -> float:
         return default
 
 
-def refuse_unsuitable(pipeline: Pipeline, settings: Settings, root: str, environ: Mapping[str, str]) -> None:
-    """Raise all problems of a pipeline at once, each with its line."""
-    found = [Problem(pipeline.path, one.line, 1, one.message, one.hint)
-             for one in find_problems(pipeline, settings, root, environ)]  # fmt: skip
-    if found:
-        raise FlowError(tuple(found))
-
-
 def find_problems(
     pipeline: Pipeline, settings: Settings, root: str, environ: Mapping[str, str]
 ) -> Iterator[Diagnostic]:
-    """Why nodes of a pipeline can't run under a guardian.
-
-    A warning is an error without a guardian, too; a note concerns only the guardian.
-    """
+    """Why nodes can't run under a guardian. A warning is an error without one, too; a note concerns only the guardian."""
     sessions: dict[str, str] = {}
     for node in pipeline.nodes:
         if node.get("reviewer"):

@@ -1,4 +1,4 @@
-"""The deeds of the eleven tools, each giving the one object that its command prints."""
+"""What the eleven tools of guardian and runner do; each returns the JSON object that its command prints."""
 
 from __future__ import annotations
 
@@ -39,29 +39,16 @@ def send(context: PipelineContext, kind: str, given: Namespace, source: str) -> 
     signal_store.resolve_address(Signal(kind, source=source, target=KINDS[kind][1] if kind in KINDS else ""))
     payload: dict[str, Any] = {}
     for name in KINDS[kind][2]:
-        if name == "node_id":
-            payload[name] = _required(given.node, kind, "--node")
-        elif name == "pipeline_id":
-            payload[name] = context.pipeline
-        else:
-            payload[name] = _field(name, kind, given)
+        option = "node" if name == "node_id" else OPTIONS.get(name, "")
+        value = context.pipeline if name == "pipeline_id" else getattr(given, option, None)
+        payload[name] = _DEFAULTS.get(name) if value is None else value
+        if name != "pipeline_id" and (value == "" or (value is None and name not in _DEFAULTS)):
+            hint = f"its fields: {', '.join(KINDS[kind][2])}"
+            raise UsageError(f"{kind} needs --{option.replace('_', '-')}", hint)
     if payload.get("commit_hash") == "":
         payload["commit_hash"] = orchestrator.head_commit(context.root)
     sent = context.store.write(Signal(kind, payload))
     return {"status": "ok", "signal_file": sent.path, "signal_type": kind, "id": sent.unique}
-
-
-def _field(name: str, kind: str, given: Namespace) -> Any:
-    value = getattr(given, OPTIONS[name], None)
-    if value is None and name in _DEFAULTS:
-        return _DEFAULTS[name]
-    return _required(value, kind, f"--{OPTIONS[name].replace('_', '-')}")
-
-
-def _required(value: Any, kind: str, option: str) -> Any:
-    if value is None or value == "":
-        raise UsageError(f"{kind} needs {option}", f"its fields: {', '.join(KINDS[kind][2])}")
-    return value
 
 
 def wait_for_signal(
@@ -73,8 +60,8 @@ def wait_for_signal(
 
     def look() -> bool | None:
         for found in context.store.waiting(given.source, target, (given.type or "").upper(), given.node or ""):
-            with context.store.claimed(found) as mine:
-                if mine:
+            with context.store.claimed(found) as claimed:
+                if claimed:
                     hand(signal_report(found))
                     if not given.peek:
                         context.store.consume(found)
@@ -85,18 +72,14 @@ def wait_for_signal(
 
 
 def signal_report(signal: Signal) -> dict[str, Any]:
-    fields = {
-        name: value for name, value in signal_store.signal_to_dict(signal).items() if name != "pid"
-    }  # it would be this process's
+    fields = signal_store.signal_to_dict(signal)
+    del fields["pid"]  # it would be this process's
     return {"status": "ok", **fields, "signal_file": signal.path}
 
 
 def read_signal_file(context: PipelineContext, name: str) -> dict[str, Any]:
-    for path in (
-        name,
-        os.path.join(context.store.folder, name),
-        os.path.join(context.store.folder, signal_store.PROCESSED, name),
-    ):
+    for folder in ("", context.store.folder, os.path.join(context.store.folder, signal_store.PROCESSED)):
+        path = os.path.join(folder, name)
         if os.path.isfile(path):
             return signal_report(signal_store.read_signal(path))
     raise UsageError(f"no signal file {name}", f"list them: doflow signal list; folder: {context.store.folder}")
@@ -104,7 +87,6 @@ def read_signal_file(context: PipelineContext, name: str) -> dict[str, Any]:
 
 def assignment(context: PipelineContext, given: Namespace) -> Assignment:
     """The assignment from a tool's options, which override the DOT file."""
-
     found = Assignment(given.node, context.pipeline, cwd=context.root, style=context.settings.supervision.style)
     if context.dot:
         pipeline = parser.read_pipeline(context.dot)
@@ -112,25 +94,12 @@ def assignment(context: PipelineContext, given: Namespace) -> Assignment:
         if node is None:
             raise UsageError(f"{context.dot} has no node {given.node}", f"doflow dot status {context.dot}")
         found = orchestrator.assignment_for(node, pipeline, context.pipeline, context.root, context.settings)
-    names = (
-        "prd_ref",
-        "prd_section",
-        "solution_design",
-        "acceptance",
-        "target_dir",
-        "bead_id",
-        "worker_type",
-        "worktree",
-    )
-    said = {name: value for name in names if (value := getattr(given, name, None))}
-    attributes = {**found.attributes, **said}
-    folder = attributes.get("worktree") or attributes.get("target_dir") or ""
-    changes: Mapping[str, Any] = {
-        "attributes": attributes, "cwd": os.path.normpath(os.path.join(context.root, folder)),
-        **({"agent": given.agent} if given.agent else {}), **({"attempt": given.attempt} if given.attempt else {}),
-    }  # fmt: skip
-
-    return replace(found, **changes)
+    options = {name: getattr(given, name, None) for name in (*orchestrator.PROMPT_FIELDS, "worktree")}
+    attributes = {**found.attributes, **{name: value for name, value in options.items() if value}}
+    return replace(
+        found, attributes=attributes, cwd=orchestrator.work_folder(context.root, attributes),
+        agent=given.agent or found.agent, attempt=given.attempt or found.attempt,
+    )  # fmt: skip
 
 
 def spawn_runner(context: PipelineContext, given: Namespace) -> dict[str, Any]:
@@ -139,19 +108,12 @@ def spawn_runner(context: PipelineContext, given: Namespace) -> dict[str, Any]:
     path = context.node(work.node, "node.json")
     pid = locks.holder_pid(context.node(work.node, "runner.lock"))
     if pid:
-        raise UsageError(
-            f"a runner is already working on {work.node} (pid {pid})", f"wait for it, or stop it: kill {pid}"
-        )
+        hint = f"wait for it, or stop it: kill {pid}"
+        raise UsageError(f"a runner is working on {work.node} already (pid {pid})", hint)
     state_folder.create(context.root)
     pipeline_context.save(path, {**pipeline_context.load(path), "assignment": assignment_to_dict(work)})
-    pid = launch_runner(context, work.node, os.environ)
-    return {
-        "status": "ok",
-        "node": work.node,
-        "prd": work.attributes.get("prd_ref", ""),
-        "runner_config": path,
-        "pid": pid,
-    }
+    pid, prd = launch_runner(context, work.node, os.environ), work.attributes.get("prd_ref", "")
+    return {"status": "ok", "node": work.node, "prd": prd, "runner_config": path, "pid": pid}
 
 
 def launch_runner(context: PipelineContext, node: str, environ: Mapping[str, str]) -> int:
@@ -184,8 +146,7 @@ def session_argument(given: Namespace) -> str:
 
 
 def capture(context: PipelineContext, given: Namespace) -> dict[str, Any]:
-    name = session_argument(given)
-    _require_session(context, name)
+    name = _existing_session(context, given)
     text = context.tmux.capture(name, given.lines)
     reading = screen.read_screen(text)
     seen = {
@@ -198,8 +159,7 @@ def capture(context: PipelineContext, given: Namespace) -> dict[str, Any]:
 
 
 def send_to(context: PipelineContext, given: Namespace) -> dict[str, Any]:
-    name = session_argument(given)
-    _require_session(context, name)
+    name = _existing_session(context, given)
     if given.keys:
         context.tmux.press(name, *given.keys)
     if given.message is not None:
@@ -219,10 +179,10 @@ def check_alive(context: PipelineContext, given: Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _require_session(context: PipelineContext, name: str) -> None:
+def _existing_session(context: PipelineContext, given: Namespace) -> str:
+    name = session_argument(given)
     if not context.tmux.exists(name):
         known = ", ".join(context.tmux.sessions()) or "none"
-        raise UsageError(
-            f"no session {name} on the tmux server {context.tmux.socket} (sessions: {known})",
-            "spawn it first",
-        )
+        message = f"no session {name} on the tmux server {context.tmux.socket} (sessions: {known})"
+        raise UsageError(message, "spawn it first")
+    return name
