@@ -215,7 +215,7 @@ def test_one_node_has_one_runner(site: Any) -> None:
     third = here.doflow("runner", "run", "--node", "impl_auth", "--pipeline", "p")
 
     assert second["status"] == "error"
-    assert "a runner is already working on impl_auth" in second["message"]
+    assert "a runner is working on impl_auth already" in second["message"]
     assert third.returncode == 1
     assert "a runner is working on impl_auth already" in third.stderr
 
