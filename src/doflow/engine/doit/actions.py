@@ -16,7 +16,7 @@ from doflow.engine.doit.backend import FORGOTTEN
 from doflow.engine.doit.dependencies import Judgement
 from doflow.engine.jobs import adoption, commit
 from doflow.engine.lifecycle.session import CODES, ActiveRun, Session
-from doflow.engine.steps import gate
+from doflow.engine.steps import gate, implement
 from doflow.flow.model import Outcome, Status, Step
 from doflow.flow.plan import Node
 from doflow.runs import freshness, next_steps
@@ -42,15 +42,13 @@ def step_action(session: Session, work: ActiveRun, node: Node, step: Step) -> tu
     """Action and judgement of one node."""
     context = work.context
     if node.role == "gate":
-        return lambda: _unguarded(session, work, lambda: gate.ask_approval(step, context)), lambda _: _gate(step, work)
+        return lambda: _run(session, work, lambda: gate.ask_approval(step, context)), lambda _: _gate(step, work)
     if node.role == "clarify":
-        return lambda: _unguarded(session, work, lambda: gate.ask_questions(step, context)), lambda _: _clarify(
-            step, work
-        )
+        return lambda: _run(session, work, lambda: gate.ask_questions(step, context)), lambda _: _clarify(step, work)
     if node.role == "route":
         return lambda: _route(session, work, step), lambda values: _routed(step, work, values)
     return (
-        lambda: _guarded(session, work, _parallel_group(step), lambda: _kind(step.kind).run(step, context, work.fence)),
+        lambda: _run_in_slot(session, work, step, lambda: _kind(step.kind).run(step, context, work.fence)),
         lambda _: _step(session, work, step),
     )
 
@@ -64,12 +62,12 @@ def item_action(session: Session, work: ActiveRun, item: Step) -> tuple[Act, Jud
             commit.complete_group(work.context, item.id.partition(":")[0])
         return outcome
 
-    return lambda: _guarded(session, work, _parallel_group(item), run), lambda _: _step(session, work, item)
+    return lambda: _run_in_slot(session, work, item, run), lambda _: _step(session, work, item)
 
 
 def phase_action(session: Session, work: ActiveRun, step: Step, number: str) -> tuple[Act, Judge]:
     return (
-        lambda: _guarded(session, work, "", lambda: _kind("implement").run(step, number, work.context, work.fence)),
+        lambda: _run_in_slot(session, work, step, lambda: implement.run(step, number, work.context, work.fence)),
         lambda _: _phase(session, work, step, number),
     )
 
@@ -83,68 +81,56 @@ def _parallel_group(step: Step) -> str:
 
 
 def _kind(name: str) -> Any:
-    """The module for steps of this kind, imported when first needed."""
-    if name not in _kinds:
-        _kinds[name] = import_module(f"doflow.engine.steps.{'bugfix_session' if name == 'session' else name}")
-    return _kinds[name]
+    """The module for steps of this kind, imported when a step of that kind runs."""
+    return import_module(f"doflow.engine.steps.{'bugfix_session' if name == 'session' else name}")
 
 
-_kinds: dict[str, Any] = {}
-
-
-def refuse(session: Session, words: str) -> Stop:
-    session.note(1)
-    return Stop(Outcome(Status.FAILED, words))
-
-
-def broken(session: Session, work: ActiveRun, error: DoflowError) -> object:
-    """The action of a task that could not be created."""
+def fail_group(session: Session, work: ActiveRun, error: DoflowError) -> object:
+    """The action of a group of tasks that could not be created."""
 
     def run() -> Outcome:
         raise error
 
-    return _unguarded(session, work, run)
+    return _run(session, work, run)
 
 
-_NOT_OURS = (
-    "this doit does not use doflow's `run` command: doflow is not installed in its environment, or dodo.py hides it"
-)
-
-
-def _guarded(session: Session, work: ActiveRun, company: str, run: Callable[[], Outcome]) -> object:
+def _run_in_slot(session: Session, work: ActiveRun, step: Step, run: Callable[[], Outcome]) -> object:
+    """Run a step when no other one is in its way, and none after a rate limit."""
     if not session.executing:
-        return Stop(
-            Outcome(
-                Status.FAILED,
-                _NOT_OURS,
-                "pip install doflow in the environment of doit, and end dodo.py as doflow init writes it",
-            )
-        )
+        reason = "this doit does not use doflow's `run` command: doflow is not installed in its environment, or dodo.py hides it"
+        hint = "pip install doflow in the environment of doit, and end dodo.py as doflow init writes it"
+        return Stop(Outcome(Status.FAILED, reason, hint))
     if session.limited is not None:
         return Stop(session.limited)
-    with work.slots.acquire(company):
-        outcome = _caught(session, work, run)
-    if outcome.status is Status.RATE_LIMITED:
-        session.limited = outcome
-    return _reported(session, outcome)
+    with work.slots.acquire(_parallel_group(step)):
+        stop = _run(session, work, run)
+    if isinstance(stop, Stop) and stop.outcome.status is Status.RATE_LIMITED:
+        session.limited = stop.outcome
+    return stop
 
 
-def _unguarded(session: Session, work: ActiveRun, run: Callable[[], Outcome]) -> object:
-    return _reported(session, _caught(session, work, run))
-
-
-def _caught(session: Session, work: ActiveRun, run: Callable[[], Outcome]) -> Outcome:
+def _run(session: Session, work: ActiveRun, run: Callable[[], Outcome]) -> Stop | None:
     if runner.stopping():
-        return Outcome(Status.CANCELLED, "interrupted")
+        return report(session, Outcome(Status.CANCELLED, "interrupted"))
     token = object()
     session.busy.add(token)
     try:
         session.begin(work)
-        return run()
+        outcome = run()
     except (DoflowError, OSError) as error:
-        return _error_outcome(session, work, error)
+        outcome = _error_outcome(session, work, error)
     finally:
         session.busy.discard(token)
+    return report(session, outcome)
+
+
+def report(session: Session, outcome: Outcome) -> Stop | None:
+    """Note the exit code of a task that did not succeed; returns what doit gets of it."""
+    if outcome.ok:
+        return None
+    stop = Stop(outcome)
+    session.note(stop.code)
+    return stop
 
 
 def _error_outcome(session: Session, work: ActiveRun, error: DoflowError | OSError) -> Outcome:
@@ -155,39 +141,28 @@ def _error_outcome(session: Session, work: ActiveRun, error: DoflowError | OSErr
     steps = error.next
     if not work.begun and work.context.run.fresh and not hints.resumes(steps):
         steps = (*steps, SAME_COMMAND)
-    told = next_steps.event_fields(error.advice, steps, work.context)
+    fields = next_steps.event_fields(error.advice, steps, work.context)
     event, status = ("paused", Status.PAUSED) if isinstance(error, Undecided) else ("error", Status.FAILED)
     outcome = Outcome(status, error.message, error.advice, next=steps)
     if work.written:
         with suppress(DoflowError, OSError):
-            work.context.events.add(event, message=error.message, **told)
+            work.context.events.add(event, message=error.message, **fields)
             return outcome
     if session.json:  # it is not in the event log
-        session.warn(errors.error_json(error.message, told["hint"]).rstrip())
+        session.warn(errors.error_json(error.message, fields["hint"]).rstrip())
     return outcome
 
 
-def _reported(session: Session, outcome: Outcome) -> object:
-    if outcome.ok:
-        return None
-    stop = Stop(outcome)
-    session.note(stop.code)
-    return stop
-
-
 def _route(session: Session, work: ActiveRun, step: Step) -> object:
-    outcome, marker = Outcome(Status.FAILED), ""
+    marker = ""
 
     def run() -> Outcome:
-        nonlocal outcome, marker
+        nonlocal marker
         outcome, marker = gate.route(step, work.context)
         return outcome
 
-    if not work.context.frozen:
-        stop = _unguarded(session, work, run)
-        if stop is not None:
-            return stop
-    return {"order": list(work.context.order.active()), "router": step.id, "marker": marker}
+    stop = None if work.context.frozen else _run(session, work, run)
+    return stop or {"order": list(work.context.order.active()), "router": step.id, "marker": marker}
 
 
 def _step(session: Session, work: ActiveRun, step: Step) -> Judgement:
@@ -214,8 +189,9 @@ def _phase(session: Session, work: ActiveRun, step: Step, number: str) -> Judgem
             name = f"{step.id}:{number}"
             record = context.record.steps.get(name)
             settled = _settled(session, work, name, (*_forgotten(context.flow.name, name), *reasons))
-            was = record.parts.get("section", "") if record else None
-            return dependencies.judge_phase(context, settled, context.phases(step), was, key.parts["section"])
+            path = dependencies.doit_path(context.root, context.phases(step))  # of the task list its own section counts
+            recorded = {path: record.parts.get("section", "")} if record else None
+            return Judgement(settled, frozenset([path]), recorded, {path: key.parts["section"]})
     return Judgement(("not in the task list",))
 
 
@@ -230,26 +206,23 @@ def _settled(session: Session, work: ActiveRun, name: str, reasons: tuple[str, .
 
 
 def _gate(step: Step, work: ActiveRun) -> Judgement:
-    if work.context.frozen or (not work.context.run.fresh and gate.is_approved(step, work.context)):
-        return Judgement()
-    return Judgement(("waiting for your approval",))
+    settled = work.context.frozen or (not work.context.run.fresh and gate.is_approved(step, work.context))
+    return Judgement(() if settled else ("waiting for your approval",))
 
 
 def _clarify(step: Step, work: ActiveRun) -> Judgement:
-    if work.context.frozen or not gate.open_questions(step, work.context):
-        return Judgement()
-    return Judgement(("waiting for answers",))
+    settled = work.context.frozen or not gate.open_questions(step, work.context)
+    return Judgement(() if settled else ("waiting for answers",))
 
 
 def _routed(step: Step, work: ActiveRun, values: Mapping[str, Any]) -> Judgement:
     record = work.context.record.steps.get(step.id)
-    if record is None or values.get("marker") != record.marker or not record.marker:
-        return Judgement(("the marker has changed",))
-    return Judgement()
+    same = record is not None and record.marker and values.get("marker") == record.marker
+    return Judgement(() if same else ("the marker has changed",))
 
 
 def _forgotten(flow: str, name: str) -> tuple[str, ...]:
     manager = Globals.dep_manager
-    asked = {f"{flow}:{name}", f"{flow}:{name.partition(':')[0]}"}
-    told = manager is not None and any(manager.backend.get(task, FORGOTTEN) for task in asked)
-    return ("forgotten with doit forget",) if told else ()
+    tasks = {f"{flow}:{name}", f"{flow}:{name.partition(':')[0]}"}
+    forgotten = manager is not None and any(manager.backend.get(task, FORGOTTEN) for task in tasks)
+    return ("forgotten with doit forget",) if forgotten else ()

@@ -12,9 +12,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
+
+from doit import Globals
+from doit.task import Task
 
 from doflow.engine.doit.dependencies import Judgement
 from doflow.util import deferred
@@ -23,9 +26,6 @@ from doflow.util import deferred
 FORGOTTEN = "doflow:forgotten"
 #: what doit stores for a task besides the states of its files
 _KEPT = frozenset({"_values_:", "result:", "ignore:", FORGOTTEN})
-
-
-_UP_TO_DATE = Judgement()
 
 
 class Backend:
@@ -53,7 +53,7 @@ class Backend:
 
     def judged(self, task_id: str, judgement: Judgement) -> None:
         """Store the comparison of a step with its record; doit then uses it for the files of the task."""
-        self._judged[task_id] = _UP_TO_DATE if Backend.running or not judgement.reasons else judgement
+        self._judged[task_id] = Judgement() if Backend.running or not judgement.reasons else judgement
 
     def get(self, task_id: str, dependency: str) -> Any:
         if Backend.asleep:
@@ -169,3 +169,26 @@ class Backend:
         folder = os.path.join(os.path.dirname(self.name), "stamps")
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             os.unlink(os.path.join(folder, name))
+
+
+class UpToDate:
+    """The one up-to-date object of a task; doit calls it, `doit info` prints it."""
+
+    def __init__(self, judge: Callable[[Mapping[str, Any]], Judgement]) -> None:
+        self._judge = judge
+        self._reasons: tuple[str, ...] = ()
+
+    def __call__(self, task: Task, values: Mapping[str, Any]) -> bool:
+        judgement = self._judge(values)
+        self._reasons = judgement.reasons
+        memory = Globals.dep_manager.backend
+        if not isinstance(memory, Backend):  # another backend, from the command line: it does not know our files
+            task.file_dep = set()
+        else:
+            memory.judged(task.name, judgement)
+            if judgement.files is not None:  # earlier steps may have created or removed some
+                task.file_dep = set(judgement.files)
+        return not self._reasons
+
+    def __repr__(self) -> str:
+        return f"stale: {'; '.join(self._reasons)}" if self._reasons else "up to date"

@@ -6,11 +6,11 @@ The entry point replaces doit's own command everywhere, so it changes nothing wh
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import wraps
 from types import FrameType
 from typing import Any
 
@@ -64,14 +64,13 @@ class FlowRun(Run):  # type: ignore[misc]
 
     def _right(self, session: Session) -> str:
         """The corrected command line, if only the order of the options is wrong."""
-
         try:
             flow = [*session.selected, *resolve_run.default_arguments(session), "FLOW"][0]
         except DoflowError:
             flow = "FLOW"
         known = session.project.about
-        theirs = self._options(flow if flow in known else next(iter(known), ""))
-        return reword(self._given, self.cmdparser.options, theirs, flow)
+        flow_options = self._options(flow if flow in known else next(iter(known), ""))
+        return namespace.reorder_options(self._given, self.cmdparser.options, flow_options, flow)
 
     def _options(self, flow: str) -> list[CmdOption]:
         known = self._bridge.options if self._bridge is not None else {}
@@ -83,18 +82,15 @@ class FlowRun(Run):  # type: ignore[misc]
         self.loader, self._bridge = namespace.load(self.loader, params)
         if self._bridge is None:
             return int(super().execute(params, args))
-        return self._ours(self._bridge.session, params, args)
-
-    def _ours(self, session: Session, params: Any, args: list[str]) -> int:
+        session = self._bridge.session
         stdio.open_(patient=True)
         try:
             nested_runs.validate_nested_execution(nested_runs.session_path(args, str(session.root)), session.environ)
         except nested_runs.NestedExecutionError as error:
             return _refused(session, error.message)
-        taken = _variable()
-        if taken:
-            hint = f"use an equals sign: doit FLOW --goal='{taken}'"
-            return _refused(session, f"doit parsed {taken!r} as a task variable\n  hint: {hint}")
+        if variable := _variable():
+            hint = f"use an equals sign: doit FLOW --goal='{variable}'"
+            return _refused(session, f"doit parsed {variable!r} as a task variable\n  hint: {hint}")
         session.executing = Backend.running = True
         nested_runs.enter(os.environ)
         config = self.loader.load_doit_config()
@@ -104,16 +100,22 @@ class FlowRun(Run):  # type: ignore[misc]
         if config["doflow_lost"]:
             session.warn(config["doflow_lost"])
         try:
-            words = self._meant(session, args or list(config["default_tasks"]))
-            if not words and self.bin_name == "doflow":
-                return _refused(session, f"{_nothing(session)}\n  hint: doflow run --flow FLOW --goal '…'")
-            return int(super().execute(params, self._taken(words)))
+            words = args or list(config["default_tasks"]) or resolve_run.default_arguments(session)
+            if not words:
+                flows = ", ".join(session.project.about) or "none: doflow init"
+                message = f'no run to continue. Start one: doit FLOW --goal="…"   (flows: {flows})'
+                if self.bin_name == "doflow":
+                    return _refused(session, f"{message}\n  hint: doflow run --flow FLOW --goal '…'")
+                session.warn(message)  # doit may have default tasks of its own
+            session.asked = tuple(words)
+            session.selected = tuple(word.split(":")[0] for word in words if not word.startswith("-"))
+            return int(super().execute(params, self._take_options(words)))
         except KeyboardInterrupt:
             return INTERRUPTED
         except CmdParseError as error:
             return _refused(session, self._misread(error, session))
         except (InvalidDodoFile, InvalidTask, InvalidCommand) as error:
-            return _refused(session, _hinted(error, self.bin_name, session))
+            return _refused(session, self._hinted(error, session))
         except Exception as error:
             return _crashed(session, error)
         finally:
@@ -121,25 +123,22 @@ class FlowRun(Run):  # type: ignore[misc]
             if session.holder is not None:
                 session.holder.release()
 
-    def _meant(self, session: Session, words: list[str]) -> list[str]:
-        """The arguments that select what to run; `doit` without arguments continues a run."""
-        if not words:
-            words = resolve_run.default_arguments(session)
-        if not words:  # doit has default tasks of its own
-            session.warn(_nothing(session)) if self.bin_name != "doflow" else None
-        session.asked = tuple(words)
-        session.selected = tuple(word.split(":")[0] for word in words if not word.startswith("-"))
-        return words
-
     def _misread(self, error: CmdParseError, session: Session) -> str:
         broken = [session.project.broken[name] for name in session.selected if name in session.project.broken]
-        if broken:
-            return "\n".join(broken)
         flow = session.selected[0] if session.selected else "run"
-        return _short(error, self._right(session) or f"doit help {flow} lists the options")
+        return "\n".join(broken) or _short(error, self._right(session) or f"doit help {flow} lists the options")
 
-    def _taken(self, words: list[str]) -> list[str]:
-        """The arguments without the options after FLOW:STEP, which doit accepts only after FLOW."""
+    def _hinted(self, error: Exception, session: Session) -> str:
+        if isinstance(error, InvalidCommand):
+            error.bin_name = self.bin_name
+            if wanted := getattr(error, "not_found", None):
+                broken, flows = session.project.broken, ", ".join(session.project.about)
+                unknown = f"no flow or step named {wanted} (flows: {flows})\n  hint: doit list --all"
+                return broken.get(wanted) or "\n".join(broken.values()) or unknown
+        return str(error)
+
+    def _take_options(self, words: list[str]) -> list[str]:
+        """Takes the options after FLOW:STEP, which doit accepts only after FLOW; returns the other arguments."""
         kept: list[str] = []
         rest = list(words)
         while rest:
@@ -152,31 +151,19 @@ class FlowRun(Run):  # type: ignore[misc]
                 self.loader.task_opts = {**(self.loader.task_opts or {}), flow: given}
         return kept
 
-    def _execute(
-        self, outfile: Any, verbosity: Any = None, always: bool = False, continue_: bool = False,
-        reporter: Any = "console", num_process: int = 0, par_type: str = "process", single: bool = False,
-        auto_delayed_regex: bool = False, force_verbosity: bool = False, failure_verbosity: int = 0, pdb: bool = False,
-    ) -> int:  # fmt: skip
-        """doit hands over the options that are named here: the same as its own command takes."""
-        given = {
-            "verbosity": verbosity, "always": always, "continue_": continue_, "single": single, "pdb": pdb,
-            "auto_delayed_regex": auto_delayed_regex, "force_verbosity": force_verbosity,
-            "failure_verbosity": failure_verbosity,
-        }  # fmt: skip
+    @wraps(Run._execute)  # doit passes the options that are named in the signature
+    def _execute(self, outfile: Any, **given: Any) -> int:
         if self._bridge is None:
-            return int(
-                super()._execute(outfile, reporter=reporter, num_process=num_process, par_type=par_type, **given)
-            )
+            return int(super()._execute(outfile, **given))
         session = self._bridge.session
         if getattr(outfile, "name", "") == "<stdout>":  # the stream that doit saw at import
             outfile = sys.stdout
+        reporter = given["reporter"]
         base = self.reporters[reporter] if isinstance(reporter, str) else reporter
         once = any(work.context.options.next for work in session.works.values())
-        alone = once or len(session.works) > 1  # two flows use two branches: run them one after the other
-        given |= {"num_process": 0 if alone else num_process, "par_type": "thread"}
-        return self._run(session, outfile, {**given, "reporter": _noting(base, session)})
-
-    def _run(self, session: Session, outfile: Any, given: Any) -> int:
+        if once or len(session.works) > 1:  # two flows use two branches: run them one after the other
+            given["num_process"] = 0
+        given |= {"par_type": "thread", "reporter": _reporter(base, session, once)}
         stop = _stopper(session)
         old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         interrupted = enough = False
@@ -199,14 +186,13 @@ class FlowRun(Run):  # type: ignore[misc]
 
 
 def _end(session: Session, words: Any, result: int, interrupted: bool, enough: bool) -> int:
-    if "doflow.util.process.runner" in sys.modules:
-        interrupted = interrupted or (runner.stopping() and bool(result or session.code))
-        runner.close()
+    interrupted = interrupted or (runner.stopping() and bool(result or session.code))
+    runner.close()
     if result and not session.code:
         session.note(ERROR)
-    if interrupted or session.code == INTERRUPTED:
-        interrupted = True
-        session.code = INTERRUPTED
+    if interrupted:
+        session.note(INTERRUPTED)
+    interrupted = session.code == INTERRUPTED
     for flow, work in session.works.items():
         work.whole = flow in words and session.code == 0 and not enough
     session.finish(interrupted)
@@ -221,41 +207,32 @@ def _end(session: Session, words: Any, result: int, interrupted: bool, enough: b
 
 
 def _stopper(session: Session) -> Callable[[int, FrameType | None], None]:
-    """The signal handler: a running step stops and restores the working tree; anything else is interrupted.
-
-    A second signal does not wait.
-    """
+    """The signal handler: a running step stops and restores the working tree; anything else is interrupted."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if "doflow.util.process.runner" in sys.modules:
-            runner.stop_all(0.0 if runner.stopping() else 5.0)
+        runner.stop_all(0.0 if runner.stopping() else 5.0)  # a second signal does not wait
         if not session.busy:
             raise KeyboardInterrupt
 
     return stop
 
 
-def _noting(base: Any, session: Session) -> Any:
-    """Extend one of doit's reporters to also inform the session and its view."""
+def _reporter(base: Any, session: Session, once: bool) -> Any:
+    """Extend one of doit's reporters to also inform the session and its view; `once`: stop after one step."""
 
-    class Noting(base):  # type: ignore[misc]
+    class Reporter(base):  # type: ignore[misc]
         def add_success(self, task: Any) -> None:
             super().add_success(task)
-            if (
-                task.actions
-                and any(work.context.options.next for work in session.works.values())
-                and not task.name.endswith(_PARTS)
-            ):
+            if once and task.actions and not task.name.endswith(_PARTS):
                 raise Enough
 
         def add_failure(self, task: Any, fail: Any) -> None:
             outcome = getattr(fail, "outcome", None)
-            if outcome is None and not isinstance(fail, UnmetDependency):
+            own_task = outcome is None and not isinstance(fail, UnmetDependency)
+            if own_task:
                 session.note(ERROR)
-            if base is not ConsoleReporter:
-                super().add_failure(task, fail)
-            elif outcome is None and not isinstance(fail, UnmetDependency):
                 session.view.aside(task.name)
+            if own_task or base is not ConsoleReporter:
                 super().add_failure(task, fail)
             elif outcome is not None:
                 session.view.stopped(task.name, outcome)
@@ -283,7 +260,7 @@ def _noting(base: Any, session: Session) -> Any:
                     result.set_result("fail", "interrupted")
             super().complete_run()
 
-    return Noting
+    return Reporter
 
 
 def _variable() -> str:
@@ -292,29 +269,10 @@ def _variable() -> str:
     return next((f"{name}={value}" for name, equals, value in words if equals and get_var(name) == value), "")
 
 
-def _nothing(session: Session) -> str:
-    flows = ", ".join(session.project.about) or "none: doflow init"
-    return f'no run to continue. Start one: doit FLOW --goal="…"   (flows: {flows})'
-
-
 def _short(error: Exception, hint: str) -> str:
     """doit's error message without its list of all options."""
     words = str(error).split(" (parsing options", 1)[0].removeprefix("Error parsing ")
     return f"{words}\n  hint: {hint}"
-
-
-def _hinted(error: Exception, name: str, session: Session) -> str:
-    if isinstance(error, InvalidCommand):
-        error.bin_name = name
-        wanted = getattr(error, "not_found", None)
-        if wanted:
-            known = ", ".join(session.project.about)
-            return (
-                session.project.broken.get(wanted)
-                or "\n".join(session.project.broken.values())
-                or f"no flow or step named {wanted} (flows: {known})\n  hint: doit list --all"
-            )
-    return str(error)
 
 
 def _refused(session: Session, words: str) -> int:
@@ -330,41 +288,5 @@ def _crashed(session: Session, error: Exception) -> int:
         return _refused(session, str(atomic_files.io_error("use", os.fsdecode(error.filename), error)))
     if type(error).__module__ == "sqlite3":
         return _refused(session, f"cannot use doit's database .doflow/state.db: {error}\n  hint: {_MEMORY}")
-
     sys.stderr.write(traceback.format_exc())
     return ERROR
-
-
-def reword(words: Sequence[str], own: Sequence[Any], theirs: Sequence[Any], flow: str) -> str:
-    """Reorder: doit's `own` options before the flow, the flow's (`theirs`) after it; '' if unknown or already right."""
-    left = list(words)
-    first: list[str] = []
-    named: list[str] = []
-    last: list[str] = []
-    while left:
-        word = left.pop(0)
-        if not word.startswith("-"):
-            named.append(word)
-            continue
-        place, option = next(
-            ((place, one) for place, many in ((last, theirs), (first, own)) for one in many if _is(one, word)),
-            (first, None),
-        )
-        if option is None:
-            return ""
-        place.append(word)
-        if _wants(option, word) and left:
-            place.append(left.pop(0))
-    right = [*first, *(named or [flow]), *last]
-    return f"doit {shlex.join(right)}" if right != list(words) and right[len(first)] else ""
-
-
-def _is(option: Any, word: str) -> bool:
-    if word.startswith("--"):
-        return bool(word[2:].partition("=")[0] in (option.long, option.inverse) and word[2:])
-    return bool(option.short) and word[1:].startswith(option.short)
-
-
-def _wants(option: Any, word: str) -> bool:
-    """Is its value the next word?"""
-    return option.type is not bool and (word == f"-{option.short}" or (word.startswith("--") and "=" not in word))

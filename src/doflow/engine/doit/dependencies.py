@@ -66,15 +66,6 @@ def judge_step(
     return Judgement(reasons, files, _by_file(context, recorded, key), current)
 
 
-def judge_phase(
-    context: RunContext, reasons: tuple[str, ...], path: str, recorded: str | None, section: str
-) -> Judgement:
-    """The judgement of a phase: of the task list its own section counts."""
-    name = doit_path(context.root, path)
-    was = None if recorded is None else {name: recorded}
-    return Judgement(reasons, frozenset([name]), was, {name: section})
-
-
 def _by_file(context: RunContext, reads: Mapping[str, str], key: Key) -> dict[str, str]:
     """Digests by file; several sections of one count together, a glob over very many files does not."""
     listed = set(key.files)

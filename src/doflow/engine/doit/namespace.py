@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -50,15 +51,14 @@ class Bridge:
         self.session = session
         self.options: dict[str, list[dict[str, Any]]] = {}
         self._needed = {"backend": "doflow", "dep_file": str(session.root / state_folder.DOIT_DATABASE)}
-        self.config: object = (
-            self._merged(above, "md5") if isinstance(above, dict) else above
-        )  # doit says what is wrong
+        # doit says what is wrong with other types
+        self.config: object = self._merged(above, "md5") if isinstance(above, dict) else above
 
-    def settle(self, told: object, chosen: Any) -> object:
-        """The effective `DOIT_CONFIG` if dodo.py ends with `told`; `chosen`: the file checker from other settings."""
-        if isinstance(told, dict) and (told is not self.config or chosen != "md5"):
-            self.config = self._merged(told, chosen)
-        return self.config if isinstance(told, dict) else told
+    def settle(self, config: object, chosen: Any) -> object:
+        """The effective `DOIT_CONFIG` if dodo.py ends with `config`; `chosen`: the file checker from other settings."""
+        if isinstance(config, dict) and (config is not self.config or chosen != "md5"):
+            self.config = self._merged(config, chosen)
+        return self.config if isinstance(config, dict) else config
 
     def _merged(self, own: Mapping[str, Any], chosen: Any) -> dict[str, Any]:
         given = {name: value for name, value in own.items() if name not in self._needed}
@@ -74,49 +74,42 @@ class Bridge:
 def dodo_names(
     root: str | None, words: Sequence[str] | None = None, own: Mapping[str, Any] | None = None
 ) -> dict[str, object]:
-    """The names for a dodo.py; `own`: its names so far. The project folder moves to the end of the import path, so that a
-    file planted there cannot shadow a library."""
+    """The names for a dodo.py; `own`: its names so far."""
     folder = project.find(root)
-    ours = {"", str(folder), os.getcwd()}
-    sys.path[:] = [path for path in sys.path if path not in ours] + [path for path in sys.path if path in ours]
+    # the project folder moves to the end of the import path: a file planted there cannot shadow a library
+    sys.path.sort(key=lambda path: path in {"", str(folder), os.getcwd()})
     session = Session(folder, os.environ)
     session.words = sys.argv[1:] if words is None else words
     bridge = Bridge(session, (own or {}).get("DOIT_CONFIG", {}))
     found: dict[str, object] = {"DOIT_CONFIG": bridge.config, BRIDGE: bridge}
     for name in session.project.about:
         bridge.options[name] = _options(session.project, name)
-        creator = _creator(lambda given, flow=name: tasks.flow_tasks(session, flow, given))  # type: ignore[misc]
-        found[f"task_{name}"] = task_params(bridge.options[name])(creator)
+        found[f"task_{name}"] = task_params(bridge.options[name])(_creator(tasks.flow_tasks, session, name))
     for name in session.project.broken:
         if name.endswith(".yaml") or name in found:
             continue
         shown = f"{name}.yaml" if name in COMMANDS else name  # doit rejects a task named like a command
-        found[f"task_{shown}"] = _creator(
-            lambda _, flow=name, shown=shown: tasks.broken_flow(session, flow, shown)  # type: ignore[misc]
-        )
+        found[f"task_{shown}"] = _creator(tasks.broken_flow, session, name, shown)
     return found
 
 
-def _creator(build: Callable[[Mapping[str, Any]], Iterator[Task]]) -> Callable[..., Iterator[Task]]:
+def _creator(build: Callable[..., Iterator[Task]], *args: Any) -> Callable[..., Iterator[Task]]:
     def create(**given: Any) -> Iterator[Task]:
-        yield from build(given)
+        yield from build(*args, given)
 
     return create
 
 
 def _options(opened: project.Project, flow: str) -> list[dict[str, Any]]:
     """The options of a flow, in doit's format."""
-    found = [("goal", str, None, "what to build")]
-    found += [
-        (name, str, None, f"{about} (default: {default})" if default else about)
-        for name, about, _, default in opened.params[flow]
-        if name != "goal"
+    texts = {"goal": "what to build"}
+    for name, about, _, default in opened.params[flow]:
+        texts.setdefault(name, f"{about} (default: {default})" if default else about)
+    own = [{"name": name, "long": name, "type": str, "default": None, "help": text} for name, text in texts.items()]
+    return own + [
+        {"name": name, "long": name.replace("_", "-"), "type": kind, "default": default, "help": about}
+        for name, kind, default, about in _FLAGS
     ]
-    return [
-        {"name": name, "long": name.replace("_", "-") if (name, kind, default, about) in _FLAGS else name,
-         "type": kind, "default": default, "help": about}
-        for name, kind, default, about in (*found, *_FLAGS)
-    ]  # fmt: skip
 
 
 def load(loader: Any, params: Any) -> tuple[Any, Bridge | None]:
@@ -136,3 +129,32 @@ def load(loader: Any, params: Any) -> tuple[Any, Bridge | None]:
     if _CHECKER in params:
         params[_CHECKER] = names["DOIT_CONFIG"][_CHECKER]
     return loaded, bridge
+
+
+def reorder_options(words: Sequence[str], doit_options: Sequence[Any], flow_options: Sequence[Any], flow: str) -> str:
+    """The command with doit's options before the flow and the flow's after it; '' if one is unknown or all is right."""
+    left = list(words)
+    first: list[str] = []
+    named: list[str] = []
+    last: list[str] = []
+    while left:
+        word = left.pop(0)
+        if not word.startswith("-"):
+            named.append(word)
+            continue
+        known = [(last, option) for option in flow_options] + [(first, option) for option in doit_options]
+        place, option = next((found for found in known if _names(found[1], word)), (first, None))
+        if option is None:
+            return ""
+        place.append(word)
+        alone = word == f"-{option.short}" or (word.startswith("--") and "=" not in word)
+        if option.type is not bool and alone and left:  # its value is the next word
+            place.append(left.pop(0))
+    right = [*first, *(named or [flow]), *last]
+    return f"doit {shlex.join(right)}" if right != list(words) and right[len(first)] else ""
+
+
+def _names(option: Any, word: str) -> bool:
+    if word.startswith("--"):
+        return bool(word[2:].partition("=")[0] in (option.long, option.inverse) and word[2:])
+    return bool(option.short) and word[1:].startswith(option.short)

@@ -15,8 +15,8 @@ from doit.cmd_resetdep import ResetDep
 from doit.exceptions import InvalidCommand
 
 from doflow.engine.doit import namespace
+from doflow.engine.doit.backend import UpToDate
 from doflow.engine.doit.namespace import Bridge
-from doflow.engine.doit.tasks import UpToDate
 from doflow.util import state_folder
 
 

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
-from doit import Globals
 from doit.task import DelayedLoader, Task
 
 from doflow.config import uptodate_stamp
 from doflow.engine.doit import actions
 from doflow.engine.doit.actions import Act, Judge
-from doflow.engine.doit.backend import Backend
-from doflow.engine.doit.dependencies import Dependencies, Judgement
+from doflow.engine.doit.backend import Backend, UpToDate
+from doflow.engine.doit.dependencies import Dependencies
 from doflow.engine.lifecycle import apply_options, recovery, resolve_run, start
 from doflow.engine.lifecycle.dot_mirror import DotMirror
 from doflow.engine.lifecycle.session import ActiveRun, Session
 from doflow.engine.lifecycle.status_file import StatusFile
 from doflow.engine.steps import implement
 from doflow.flow import expansion, plan as plans
-from doflow.flow.model import Step
-from doflow.flow.plan import Node
+from doflow.flow.model import Outcome, Status, Step
+from doflow.flow.plan import Node, Plan
 from doflow.runs import freshness
 from doflow.runs.context import Options, RunContext, run_params
 from doflow.supervise import ownership
 from doflow.util.errors import DoflowError, UsageError
 from doflow.util.process import runner
 
-Steer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 #: settings of every task: output is not captured in memory
 COMMON: Mapping[str, Any] = {"io": {"capture": False}, "verbosity": 2}
 
@@ -40,12 +39,13 @@ def flow_tasks(session: Session, flow: str, given: Mapping[str, Any]) -> Iterato
         yield Task(flow, None, doc=about)
         return
     stamp = _stamp(session, flow, given) if session.executing else None
-    if stamp is not None:
+    if stamp is not None:  # unchanged since it completed: all is up to date, without checking
         Backend.asleep = not session.works
         session.found(flow, str(stamp["run"]))
-        yield from _stamped_tasks(flow, about, stamp)
+        for name in stamp["steps"]:
+            yield Task(name, None, uptodate=[True], subtask_of=flow)
+        yield Task(flow, None, task_dep=list(stamp["steps"]), has_subtask=True, doc=about)
         return
-
     try:
         work = open_run(session, flow, given)
         files = Dependencies(work.context, session.executing, alone=not session.executing or len(session.selected) == 1)
@@ -68,24 +68,25 @@ def open_run(session: Session, flow: str, given: Mapping[str, Any]) -> ActiveRun
     if session.executing:
         session.lock()
         runner.warm()
-
     Backend.asleep = False
     opened = session.project
     if session.executing and "doflow.yaml" in opened.broken:
         raise UsageError(opened.broken["doflow.yaml"])
     run = resolve_run.find_run(session, flow, resolve_run.requested_run(session, flow, given))
     found, planned = resolve_run.flow_and_plan(session, run)
-    options = _options(given, flow)
+    options = Options(
+        bool(given.get("next")), _step_names(given, "force", flow), _step_names(given, "completed", flow),
+        bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
+        given.get("budget") or "", bool(given.get("record")),
+    )  # fmt: skip
     context = RunContext(
         session.root, expansion.expand_flow(found, run_params(run, found)), run, opened.settings(), planned, session.environ,
         session.on_event, options, session.executing,
     )  # fmt: skip
     work = ActiveRun(context, StatusFile(context))
-    work.dot_mirror = (
-        _open_dot_mirror(context, session)
-        if session.executing and context.flow.file.endswith((".dot", ".gv"))
-        else None
-    )
+    if session.executing and context.flow.file.endswith((".dot", ".gv")):
+        lock = ownership.lock_for_run(str(session.root), context.flow.file, session.command)
+        work.dot_mirror = DotMirror(context, lock)
     session.add(work)
     if not run.fresh and not options.reopen and context.head.branch != run.branch:
         context.freeze(resolve_run.is_finished(session, run))
@@ -97,35 +98,21 @@ def open_run(session: Session, flow: str, given: Mapping[str, Any]) -> ActiveRun
     return work
 
 
-def _open_dot_mirror(context: RunContext, session: Session) -> Any:
-    """Mirror the statuses of the run into its DOT file, locked against other processes."""
-
-    echo = DotMirror(context)
-    echo.lock = ownership.lock_for_run(str(session.root), context.flow.file, session.command)
-    return echo
-
-
-def _options(given: Mapping[str, Any], flow: str) -> Options:
-    return Options(
-        bool(given.get("next")), _names(given.get("force"), flow), _names(given.get("completed"), flow),
-        bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
-        given.get("budget") or "", bool(given.get("record")),
-    )  # fmt: skip
-
-
 def _ready(session: Session, work: ActiveRun) -> None:
     """Recover from a killed process, and mark the steps of --completed as done."""
-    recovery.sweep(work.context)
-    if not work.context.run.fresh:
-        recovery.recover(work.context, work.fence)
-        if work.context.flow.inputs and not work.context.frozen:
-            start.write_subflow_inputs(work.context)
-    if work.context.options.completed:
-        apply_options.adopt_completed(work.context, lambda: session.begin(work))
+    context = work.context
+    start.remove_temporaries(context)
+    if not context.run.fresh:
+        recovery.recover(context, work.fence)
+        if context.flow.inputs and not context.frozen:
+            start.write_subflow_inputs(context)
+    if context.options.completed:
+        apply_options.adopt_completed(context, lambda: session.begin(work))
 
 
-def _names(text: Any, flow: str) -> frozenset[str]:
-    return frozenset(name.strip().removeprefix(f"{flow}:") for name in str(text or "").split(",") if name.strip())
+def _step_names(given: Mapping[str, Any], option: str, flow: str) -> frozenset[str]:
+    names = str(given.get(option) or "").split(",")
+    return frozenset(name.strip().removeprefix(f"{flow}:") for name in names if name.strip())
 
 
 def _task(session: Session, work: ActiveRun, node: Node, files: Dependencies) -> Task:
@@ -137,7 +124,7 @@ def _task(session: Session, work: ActiveRun, node: Node, files: Dependencies) ->
         node.name, [act], file_dep=files.file_dep(step) if own else (),
         targets=session.declare(node.name, files.targets(step)) if own else (),
         task_dep=list(node.deps), calc_dep=[node.router] if node.router else (), uptodate=[UpToDate(judge)],
-        subtask_of=work.context.flow.name, doc=node.doc, steer=steer(work, node) if node.router else None, **COMMON,
+        subtask_of=work.context.flow.name, doc=node.doc, plan=work.context.plan, step=step.id, **COMMON,
     )  # fmt: skip
 
 
@@ -151,31 +138,19 @@ def _flow_task(flow: str, work: ActiveRun) -> Task:
     if not routers:
         routers = [plan.ends[name] for name in plan.pipeline if name in plan.routes]
     return FlowTask(flow, None, task_dep=[name for name in settled if name not in routers[:1]],
-                    calc_dep=routers[:1], has_subtask=True, doc=plan.about, steer=steer_flow(work))  # fmt: skip
+                    calc_dep=routers[:1], has_subtask=True, doc=plan.about, plan=plan)  # fmt: skip
 
 
-def _stamped_tasks(flow: str, about: str, stamp: Mapping[str, Any]) -> Iterator[Task]:
-    """Tasks of a run that is unchanged since it completed: all up to date, without checking."""
-    names: Any = stamp["steps"]
-    for name in names:
-        yield Task(name, None, uptodate=[True], subtask_of=flow)
-    yield Task(flow, None, task_dep=list(names), has_subtask=True, doc=about)
-
-
-def broken_flow(session: Session, name: str, shown: str) -> Iterator[Task]:
+def broken_flow(session: Session, name: str, shown: str, given: Mapping[str, Any]) -> Iterator[Task]:
     """The task of an invalid flow: it fails with the reason."""
-    words = session.project.broken[name]
-
-    def refuse() -> object:
-        return actions.refuse(session, words)
-
-    yield Task(shown, [refuse], doc="broken: " + words.splitlines()[0], **COMMON)
+    reason = session.project.broken[name]
+    failure = Outcome(Status.FAILED, reason)
+    yield Task(shown, [(actions.report, [session, failure])], doc="broken: " + reason.splitlines()[0], **COMMON)
 
 
 def _stamp(session: Session, flow: str, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The stamp that answers this command, if it only names the goal or the run."""
-    plain = {"goal", "run"}
-    if session.always or any(value for name, value in given.items() if name not in plain):
+    if session.always or any(value for name, value in given.items() if name not in ("goal", "run")):
         return None
     stamp = uptodate_stamp.valid_stamp(
         str(session.root), flow, given.get("goal"), given.get("run") or "", dict(session.environ)
@@ -198,15 +173,19 @@ class _Member(NamedTuple):
 
 def _group_tasks(session: Session, work: ActiveRun, node: Node, files: Dependencies) -> Iterator[Task]:
     """In a run: a delayed group with placeholders for the members known now. Otherwise: the current members."""
+    step = work.context.flow.step(node.step)
+    assert step is not None
+    find_members = partial(_items if node.role == "each" else _phases, session, work, node, step)
     about = {"subtask_of": work.context.flow.name, "doc": node.doc}
     waits: dict[str, Any] = {"task_dep": list(node.deps), "calc_dep": [node.router] if node.router else []}
 
     def real() -> Iterator[Task]:
         before, names = list(waits["task_dep"]), []
         try:
-            members = list(_members(session, work, node, looking=False))
-        except DoflowError as error:
-            yield _unreadable(session, work, node, about, waits, error)
+            members = list(find_members(looking=False))
+        except DoflowError as error:  # the list cannot be read
+            failing = (actions.fail_group, [session, work, error])
+            yield Task(node.name, [failing], task_dep=list(waits["task_dep"]), **about, **COMMON)
             return
         for member in members:
             targets = [] if member.chained else session.declare(member.name, files.targets(member.step))
@@ -222,37 +201,18 @@ def _group_tasks(session: Session, work: ActiveRun, node: Node, files: Dependenc
         return
     loader = DelayedLoader(real)
     loader.basename = node.name
-    yield FlowTask(node.name, None, loader=loader, steer=steer(work, node), **about, **waits)
+    yield FlowTask(node.name, None, loader=loader, plan=work.context.plan, step=step.id, **about, **waits)
     known: list[_Member] = []
     with suppress(DoflowError):  # an unreadable file is reported when the group runs: it may be regenerated before
-        known = list(_members(session, work, node, looking=True))
+        known = list(find_members(looking=True))
     for member in known:
         yield Task(member.name, None, loader=loader, subtask_of=node.name, doc=member.doc,
                    task_dep=list(waits["task_dep"]))  # fmt: skip
 
 
-def _unreadable(session: Session, work: ActiveRun, node: Node, about: Any, waits: Any, error: DoflowError) -> Task:
-    """A failing task for a group whose list cannot be read."""
-
-    def fail() -> object:
-        return actions.broken(session, work, error)
-
-    return Task(node.name, [fail], task_dep=list(waits["task_dep"]), **about, **COMMON)
-
-
-def _members(session: Session, work: ActiveRun, node: Node, looking: bool) -> Iterator[_Member]:
-    step = work.context.flow.step(node.step)
-    assert step is not None
-    if node.role == "each":
-        yield from _items(session, work, node, step, looking)
-    else:
-        yield from _phases(session, work, node, step, looking)
-
-
 def _phases(session: Session, work: ActiveRun, node: Node, step: Step, looking: bool) -> Iterator[_Member]:
     context = work.context
-    there = bool(context.files.digest(context.phases(step)))
-    if not there and (looking or not session.executing):
+    if (looking or not session.executing) and not context.files.digest(context.phases(step)):
         return
     if not looking and session.executing and not context.frozen:
         recovery.at_head(context, step)
@@ -288,69 +248,31 @@ def _nothing(session: Session, work: ActiveRun, step: Step) -> None:
 
 
 class FlowTask(Task):  # type: ignore[misc]
-    """A task whose dependencies come from the answer of a router."""
+    """A task whose dependencies come from the answer of a router: of a step, or of the flow (`step` = '')."""
 
-    def __init__(self, *args: Any, steer: Steer | None = None, **given: Any) -> None:
+    def __init__(self, *args: Any, plan: Plan, step: str = "", **given: Any) -> None:
         super().__init__(*args, **given)
-        self.steer = steer
+        self._plan, self._step = plan, step
 
     def update_deps(self, deps: Mapping[str, Any]) -> None:
-        super().update_deps(self.steer(deps) if self.steer is not None and "order" in deps else deps)
+        super().update_deps(_routed_deps(self._plan, self._step, deps) if "order" in deps else deps)
 
 
-class UpToDate:
-    """The one up-to-date object of a task; doit calls it, `doit info` prints it."""
-
-    def __init__(self, judge: Callable[[Mapping[str, Any]], Judgement]) -> None:
-        self._judge = judge
-        self._reasons: tuple[str, ...] = ()
-
-    def __call__(self, task: Task, values: Mapping[str, Any]) -> bool:
-        judgement = self._judge(values)
-        self._reasons = judgement.reasons
-        memory = Globals.dep_manager.backend
-        if not isinstance(memory, Backend):  # another backend, from the command line: it does not know our files
-            task.file_dep = set()
-        else:
-            memory.judged(task.name, judgement)
-            if judgement.files is not None:  # earlier steps may have created or removed some
-                task.file_dep = set(judgement.files)
-        return not self._reasons
-
-    def __repr__(self) -> str:
-        return f"stale: {'; '.join(self._reasons)}" if self._reasons else "up to date"
-
-
-def steer(work: ActiveRun, node: Node) -> Steer:
-    """The dependencies of a step after a router, once the route is known."""
-
-    def deps(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-        plan = work.context.plan
-        order: list[str] = list(answer["order"])
-        turns = [name for name in order[order.index(answer["router"]) + 1 :] if name in plan.routes]
-        if node.step not in order:  # the next router may still select it
-            return {"calc_dep": [plan.ends[name] for name in turns[:1]]}
-
-        later = [name for name in turns if order.index(name) < order.index(node.step)]
-        if later:
-            return {"calc_dep": [plan.ends[later[-1]]]}
-        before = plans.predecessors(plan, order)[node.step]
-        return {"task_dep": [plan.ends[name] for name in before if plan.ends[name] != plan.ends[answer["router"]]]}
-
-    return deps
-
-
-def steer_flow(work: ActiveRun) -> Steer:
-    """The dependencies of the flow task: the steps on the route, up to the next router."""
-
-    def deps(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-        plan = work.context.plan
-        order: list[str] = list(answer["order"])
-        rest = order[order.index(answer["router"]) + 1 :]
-        turn = next((name for name in rest if name in plan.routes), None)
-        if turn is None:
-            return {"task_dep": [plan.ends[name] for name in rest]}
-        upto = rest[: rest.index(turn)]
-        return {"task_dep": [plan.ends[name] for name in upto], "calc_dep": [plan.ends[turn]]}
-
-    return deps
+def _routed_deps(plan: Plan, step: str, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a step waits for, once the route is known; of the flow: the steps up to the next router."""
+    order: list[str] = list(answer["order"])
+    rest = order[order.index(answer["router"]) + 1 :]
+    turns = [name for name in rest if name in plan.routes]
+    if not step:
+        settled = rest[: rest.index(turns[0])] if turns else rest
+        return {
+            "task_dep": [plan.ends[name] for name in settled],
+            "calc_dep": [plan.ends[name] for name in turns[:1]],
+        }
+    if step not in order:  # the next router may still select it
+        return {"calc_dep": [plan.ends[name] for name in turns[:1]]}
+    later = [name for name in turns if order.index(name) < order.index(step)]
+    if later:
+        return {"calc_dep": [plan.ends[later[-1]]]}
+    before = plans.predecessors(plan, order)[step]
+    return {"task_dep": [plan.ends[name] for name in before if plan.ends[name] != plan.ends[answer["router"]]]}

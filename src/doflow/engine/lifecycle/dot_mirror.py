@@ -37,12 +37,12 @@ _EVENTS = frozenset({
 class DotMirror:
     """Mirrors one active run."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, lock: int) -> None:
         self._context = context
         self._path = context.flow.file
         self._states: dict[str, str] = {}
         self._told = ""
-        self.lock = -1  # held until the process ends
+        self.lock = lock  # held until the process ends
 
     def on_event(self, entry: Mapping[str, Any]) -> None:
         event, step = entry["event"], entry.get("step", "")

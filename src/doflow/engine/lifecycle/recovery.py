@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -115,13 +114,6 @@ def _whole(context: RunContext, name: str, dead: int) -> bool:
     changed = [path for path, digest in files_.items() if context.files.digest(path) != digest]
     later = dead and all(messages.later(str(context.root), Change(path, "changed"), dead) for path in changed)
     return name in context.record.returned and (not changed or bool(later))
-
-
-def sweep(context: RunContext) -> None:
-    """Remove temporary files that a killed process may have left."""
-    paths = {os.path.dirname(context.files.path(said)) for step in context.flow.steps for said in step.makes}
-    for folder in {context.run_dir, context.state_dir, *(context.root / path for path in paths)}:
-        atomic_files.remove_temporaries(folder)
 
 
 def relearn(context: RunContext) -> None:

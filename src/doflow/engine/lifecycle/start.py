@@ -121,6 +121,13 @@ def _new_branch(context: RunContext) -> None:
         )
 
 
+def remove_temporaries(context: RunContext) -> None:
+    """Remove temporary files that a killed process may have left."""
+    made = {os.path.dirname(context.files.path(said)) for step in context.flow.steps for said in step.makes}
+    for folder in {context.run_dir, context.state_dir, *(context.root / path for path in made)}:
+        atomic_files.remove_temporaries(folder)
+
+
 def create_run(context: RunContext) -> None:
     """Create a new run on disk: folder, input.md, branch, lock file. Safe to repeat after a crash."""
     run = context.run

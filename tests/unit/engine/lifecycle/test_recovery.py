@@ -6,7 +6,7 @@ import pytest
 from tests.support.context import AT, done, events, git, new_context, new_job, new_repository, write
 
 from doflow.engine.jobs import commit
-from doflow.engine.lifecycle import recovery
+from doflow.engine.lifecycle import recovery, start
 from doflow.guard.fence.fence import Fence
 from doflow.runs import event_log, lockfile
 from doflow.runs.lockfile import StepRecord
@@ -233,7 +233,7 @@ def test_half_written_files_of_ours_are_swept_away(root):
     paths = [root / RUN / ".doflow-0123456789abcdef.tmp", context.state_dir / ".doflow-0123456789abcdef.tmp"]
     for path in (*paths, root / RUN / "mine.tmp"):
         path.write_text("half")
-    recovery.sweep(context)
+    start.remove_temporaries(context)
 
     assert [path.exists() for path in (*paths, root / RUN / "mine.tmp")] == [False, False, True]
 
