@@ -92,7 +92,7 @@ MUTANTS = tuple(Mutant(*values) for values in (
     ("agent results", 'if entry.get("key") != job.key.key:\n        return None', 'if False:\n        return None'),
     ("agent results", 'context.files.digest(path) in (digest, "")', 'context.files.digest(path) == digest'),
     ("agent results", 'bool(entry.get("anew")) or job.key.key in known', 'job.key.key in known'),
-    ("agent results", 'if now != said:\n        told', 'if False:\n        told'),
+    ("agent results", 'if now != files:\n        fields', 'if False:\n        fields'),
     ("agent results", 'if job.phase is None or not _at_work(context, files)', 'if job.phase is None'),
     ("recovery", 'and name in context.record.steps\n    ):', '\n    ):'),
     ("recovery", 'context.record.remove_step(name.partition(":")[0])', 'pass'),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from doflow.cli import next_command, step_status
 from doflow.flow.model import Step
 from doflow.git import history, refs
-from doflow.runs import event_log, freshness, lockfile, lost_runs, next_steps
+from doflow.runs import event_log, freshness, lockfile, lost_runs
 from doflow.runs.context import RunContext
 from doflow.runs.lockfile import Lock, StepRecord
 from doflow.util import hints
@@ -74,7 +74,7 @@ def check_branch(context: RunContext) -> Iterator[Inconsistency]:
         return
     hint = f"{next_command.reopen_command(context)}   continues it here"
     if not (context.run_dir / lockfile.NAME).exists():
-        back = hints.text("", lost_runs.recovery_commands(context), next_steps.run_target(context))
+        back = hints.text("", lost_runs.recovery_commands(context), context.target)
         hint = f"{back}   or   rm -r '{context.state_dir}'   forgets the run"
     yield Inconsistency("branch", lost_runs.branch_gone_message(context), hint)
 

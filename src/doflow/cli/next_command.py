@@ -41,7 +41,7 @@ def find_advice(context: RunContext, lines: tuple[Line, ...], held: bool, failed
     if held and any(line.state == "running" for line in lines):
         return Advice("running now", "")
     if is_on_other_branch(context) and context.run.branch not in refs.branch_names(context.head) and not context.frozen:
-        ways = hints.text("", lost_runs.recovery_commands(context), next_steps.run_target(context))
+        ways = hints.text("", lost_runs.recovery_commands(context), context.target)
         return Advice(lost_runs.branch_gone_message(context), ways)
     ended = _ended(context, lines, failed)
     if failed and ended is not None:
@@ -79,7 +79,7 @@ def reopen_command(context: RunContext) -> str:
 
 def command_target(context: RunContext) -> Target:
     """What commands need to select this run from here: its branch, its name, its options."""
-    run, options = context.run, next_steps.run_target(context).options
+    run, options = context.run, context.target.options
     reopen = _reopened(context)
     known = catalogue.list_runs(context.root, os.path.dirname(run.dir) or "specs")
     same = [other.name for other in known if other.flow == run.flow and other.branch == run.branch]

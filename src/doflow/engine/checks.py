@@ -12,7 +12,7 @@ from doflow.flow.parsing import loader, schema
 from doflow.flow.parsing.syntax import substitute
 from doflow.runs.context import RunContext
 from doflow.util.errors import FlowError, UsageError
-from doflow.util.process import environment, runner
+from doflow.util.process import runner
 from doflow.util.process.runner import Command, Timeout
 
 Check = Callable[[Step, Sequence[str], RunContext], str]
@@ -41,8 +41,7 @@ def _artifact_problem(path: str, step: Step, context: RunContext) -> str:
         return f"{path} was not written"
     if not stat.S_ISREG(found.st_mode):
         return f"{path} is not a regular file"
-    inside = os.path.realpath(full).startswith(os.path.realpath(context.root) + os.sep)
-    if not inside:
+    if not os.path.realpath(full).startswith(os.path.realpath(context.root) + os.sep):
         return f"{path} leads outside the project"
     if found.st_size == 0 or (step.check.not_empty and not (context.files.text(path) or "").strip()):
         return f"{path} is empty"
@@ -73,19 +72,14 @@ def check_tasks(step: Step, paths: Sequence[str], context: RunContext) -> str:
     Of a step with several artifacts only the task lists count: the files that an `implement` step takes its phases from.
     Of a review those that it reads: its fixer may have changed them.
     """
+    read = [path for given in step.reads for path in context.files.expand(given.path)] if step.kind == "review" else []
     words: list[str] = []
-    for path in _task_lists(step, paths, context):
+    for path in [path for path in (*paths, *read) if path in context.files.task_lists] or paths:
         found = tasklist.parse_task_list(context.files.text(path) or "")
         words += [f"{path}:{problem.line}: {problem.message}" for problem in found.problems]
         for warning in () if found.problems else found.warnings:
             context.events.add("warning", step=step.id, message=f"{path}:{warning.line}: {warning.message}")
     return "\n".join(words)
-
-
-def _task_lists(step: Step, paths: Sequence[str], context: RunContext) -> tuple[str, ...]:
-    read = [path for given in step.reads for path in context.files.expand(given.path)] if step.kind == "review" else []
-    known = tuple(path for path in (*paths, *read) if path in context.files.task_lists)
-    return known or tuple(paths)
 
 
 def check_backlog(step: Step, paths: Sequence[str], context: RunContext) -> str:
@@ -97,9 +91,9 @@ def check_backlog(step: Step, paths: Sequence[str], context: RunContext) -> str:
         except UsageError as error:
             words.append(error.message)
             continue
-        begun = [item["id"] for item in backlog.all_items(found) if item["status"] != backlog.PLANNED]
-        if begun and step.kind == "agent":
-            words.append(f"{path}: the status of {', '.join(begun[:5])} is not `Planned`: doflow keeps the statuses")
+        started = [item["id"] for item in backlog.all_items(found) if item["status"] != backlog.PLANNED]
+        if started and step.kind == "agent":
+            words.append(f"{path}: the status of {', '.join(started[:5])} is not `Planned`: doflow keeps the statuses")
     return "\n".join(words)
 
 
@@ -113,24 +107,18 @@ def check_schema(step: Step, paths: Sequence[str], context: RunContext) -> str:
         wanted = loader.parse_yaml(rules, name)
         if not isinstance(wanted, Mapping):
             return f"the schema {name} of step {step.id} is not an object"
-        return "\n".join(words for path in paths for words in _schema_problems(path, context, wanted))
+        values = {path: loader.parse_yaml(context.files.text(path) or "", path) for path in paths}
     except FlowError as error:
         return str(error)
-
-
-def _schema_problems(path: str, context: RunContext, wanted: Mapping[str, object]) -> list[str]:
-    value = loader.parse_yaml(context.files.text(path) or "", path)
-    return [f"{path}: {fault.message}" for fault in schema.check_against(value, wanted)]
+    faults = ((path, fault) for path, value in values.items() for fault in schema.check_against(value, wanted))
+    return "\n".join(f"{path}: {fault.message}" for path, fault in faults)
 
 
 def check_run(step: Step, paths: Sequence[str], context: RunContext) -> str:
     """A command of the project decides whether the result is right: exit code 0 = passed."""
     argv = tuple(substitute(word, context.params_of(step)) for word in step.check.run)
     log = str(context.state_dir / "logs" / f"{step.id}.check.log")
-    extra = {"DOFLOW_RUN": context.run.name, "DOFLOW_RUN_DIR": str(context.run_dir), "DOFLOW_STEP": step.id}
-    env = environment.for_shell(
-        context.environ, extra | {"DOFLOW_MAKES": "\n".join(str(context.root / p) for p in paths)}
-    )
+    env = context.step_environment(step.id, paths)
     if os.path.exists(log):
         os.unlink(log)
     result = runner.run(Command(argv, env=env, cwd=str(context.root)), log, log, step.timeout or Timeout())

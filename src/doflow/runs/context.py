@@ -26,6 +26,7 @@ from doflow.runs.lockfile import Artifact, StepRecord
 from doflow.runs.project_files import ProjectFiles
 from doflow.runs.run_record import RunRecord
 from doflow.util import atomic_files, state_folder
+from doflow.util.hints import Target
 from doflow.util.process import environment
 
 STATE = ".doflow"
@@ -119,11 +120,22 @@ class RunContext:
         return own or ("" if self.at_work else format_options(self.record.options))
 
     @property
+    def target(self) -> Target:
+        """The checked-out run: its commands need only its lasting options."""
+        return Target(self.flow.name, options=tuple(self.lasting_options.split()))
+
+    @property
     def shell(self) -> dict[str, str]:
         """The person's environment as commands get it."""
         if not self._shell:
             self._shell = environment.for_shell(self.environ, {})
         return self._shell
+
+    def step_environment(self, step: str, makes: Sequence[str] | None = None) -> dict[str, str]:
+        """The same for a command of a step."""
+        about = {"DOFLOW_RUN": self.run.name, "DOFLOW_RUN_DIR": str(self.run_dir), "DOFLOW_STEP": step}
+        paths = {} if makes is None else {"DOFLOW_MAKES": "\n".join(str(self.root / path) for path in makes)}
+        return self.shell | about | paths
 
     @property
     def params(self) -> Mapping[str, str]:

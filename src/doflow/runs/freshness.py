@@ -79,6 +79,10 @@ def phase_freshness(step: Step, phase: Phase, key: fingerprint.Key, context: Run
     return Freshness((*reasons, *compared.reasons), key, (), compared.remarks, bool(compared.changes))
 
 
+def phases_are_fresh(step: Step, context: RunContext) -> bool:
+    return all(phase_freshness(step, phase, key, context).fresh for phase, key in phase_keys(step, context))
+
+
 def phase_keys(step: Step, context: RunContext) -> tuple[tuple[Phase, fingerprint.Key], ...]:
     """The phases of the current file, each with its key; a file without phases counts as one phase."""
     path = context.phases(step)

@@ -7,7 +7,7 @@ from typing import Any
 
 from doflow.runs.context import RunContext
 from doflow.util import hints
-from doflow.util.hints import Next, Target
+from doflow.util.hints import Next
 
 
 def resume(context: RunContext, *words: str, why: str = "", does: str = "", link: str = "", at: str = "") -> Next:
@@ -17,7 +17,7 @@ def resume(context: RunContext, *words: str, why: str = "", does: str = "", link
 
 def resume_now(context: RunContext, *words: str, why: str = "", does: str = "", link: str = "") -> Next:
     """The same for errors, which are also shown outside the run: includes the run's lasting options."""
-    return resume(context, *words, *run_target(context).options, why=why, does=does, link=link)
+    return resume(context, *words, *context.target.options, why=why, does=does, link=link)
 
 
 def show_logs_then_resume(step: str, context: RunContext, does: str) -> tuple[Next, ...]:
@@ -25,13 +25,8 @@ def show_logs_then_resume(step: str, context: RunContext, does: str) -> tuple[Ne
     return Next(("doflow", "logs", step), does=does), resume(context, link="then")
 
 
-def run_target(context: RunContext) -> Target:
-    """The checked-out run: its commands need only its lasting options."""
-    return Target(context.flow.name, options=tuple(context.lasting_options.split()))
-
-
 def event_fields(advice: str, steps: Iterable[Next], context: RunContext) -> dict[str, Any]:
     """Fields for the event log: `next` for programs and later reports, `hint` for people."""
     steps = tuple(steps)
-    told: dict[str, Any] = {"hint": hints.text(advice, steps, run_target(context))}
+    told: dict[str, Any] = {"hint": hints.text(advice, steps, context.target)}
     return {**told, "advice": advice, "next": [step.entry() for step in steps]} if steps else told

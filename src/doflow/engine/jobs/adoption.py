@@ -25,10 +25,10 @@ def adopt_step(context: RunContext, name: str, why: str, commit: bool = True) ->
     if missing:
         message = f"{name} cannot be marked as done: missing {', '.join(missing)}"
         raise UsageError(message, steps=(next_steps.resume_now(context),))
-    context.complete(
-        name, _record(step, context), {path: Artifact(context.files.digest(path), "person", name) for path in paths}
-    )
-    _phases(step, context)
+    artifacts = {path: Artifact(context.files.digest(path), "person", name) for path in paths}
+    context.complete(name, _record(step, context), artifacts)
+    if step.kind == "implement":
+        _complete_phases(step, context)
     context.events.add("adopted", step=name, files=list(paths), message=why)
     if commit:
         kept = (path for path, digest in context.record.held_files.items() if context.files.digest(path) == digest)
@@ -88,15 +88,13 @@ def preview_edits(context: RunContext) -> None:
 
 def _routed(step: Step, record: StepRecord, context: RunContext) -> StepRecord:
     """The record of a routing step whose artifact was edited; a marker from the agent's answer is not in the artifact."""
-    found = _marker(step, context)
-    return replace(
-        record, marker=found, by={**record.by, "marker": "artifact"} if marker_in_artifact(step, context) else record.by
-    )
+    by = {**record.by, "marker": "artifact"} if marker_in_artifact(step, context) else record.by
+    return replace(record, marker=_marker(step, context), by=by)
 
 
 def _record(step: Step, context: RunContext) -> StepRecord:
     key: fingerprint.Key = context.key(step)
-    made = {path: context.files.digest(path) for said in step.makes if (path := context.files.path(said))}
+    made = {path: context.files.digest(path) for path in map(context.files.path, step.makes)}
     by = {**freshness.current_settings(step, context), "agent": "person"}
     by |= {"marker": "artifact"} if marker_in_artifact(step, context) else {}
     return StepRecord(key.key, key.parts, key.reads, made, _marker(step, context), by, timestamps.now())
@@ -106,16 +104,14 @@ def _marker(step: Step, context: RunContext) -> str:
     """The marker of a routing step: from its artifact, else from its agent. A review passes with open findings."""
     if step.kind == "review":
         return findings.ReviewResult("CONDITIONAL", "adopted").marker
+    found = marker_in_artifact(step, context)
     held = context.record.steps.get(step.id)
-    said = (
-        held.marker if held and held.by.get("marker") != "artifact" else ""
-    )  # a marker removed from the artifact no longer counts
-    return marker_in_artifact(step, context) or (said if any(route.when == said for route in step.routes) else "")
+    if found or held is None or held.by.get("marker") == "artifact":  # removed from the artifact, it no longer counts
+        return found
+    return held.marker if any(route.when == held.marker for route in step.routes) else ""
 
 
-def _phases(step: Step, context: RunContext) -> None:
-    if step.kind != "implement":
-        return
+def _complete_phases(step: Step, context: RunContext) -> None:
     key = ""
     for phase, found in freshness.phase_keys(step, context):
         key = found.key

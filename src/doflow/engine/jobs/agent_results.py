@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from doflow.agents import call
@@ -21,23 +20,6 @@ if TYPE_CHECKING:
     from doflow.guard.snapshot_entries import Change
 
 _LAST = 4_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class ReturnedResult:
-    """A result from an earlier process, the agent's final answer, and what is wrong with it."""
-
-    entry: Mapping[str, Any]
-    outcome: Outcome
-    trouble: str
-
-    @property
-    def unfinished(self) -> bool:
-        return bool(self.entry.get("unfinished"))
-
-    @property
-    def repairs(self) -> int:
-        return int(self.entry.get("repairs", 0))
 
 
 def find_returned(job: Job, context: RunContext) -> Mapping[str, Any] | None:
@@ -70,7 +52,6 @@ def unchanged_files(job: Job, context: RunContext) -> dict[str, str]:
 def _at_work(context: RunContext, paths: Iterable[str]) -> bool:
     """Is some of it present and uncommitted? Then the user continued the work of the phase (fixed what a hook rejected).
     If everything matches HEAD they reverted it, and the phase runs again."""
-
     for path in paths:
         data = history.file_at(context.git, "HEAD", f"{context.prefix}{path}")
         held = "" if data is None else hashlib.sha256(data).hexdigest()
@@ -85,13 +66,12 @@ def returned_outcome(entry: Mapping[str, Any]) -> Outcome:
                    agent=entry.get("agent", ""))  # fmt: skip
 
 
-def changed_files(job: Job, context: RunContext, mine: Sequence[Change]) -> dict[str, str]:
-    """The files a job created or changed: path → digest ('' = deleted). `mine`: the changes seen by the fence."""
-    if job.watched:
-        return {
-            change.path: context.files.digest(change.path) for change in mine if change.path != _tasks(job, context)
-        } | {path: context.files.digest(path) for path in (*job.makes, *_ticked(job, context))}
-    return {path: context.files.digest(path) for path in job.makes}
+def changed_files(job: Job, context: RunContext, changes: Sequence[Change]) -> dict[str, str]:
+    """The files a job created or changed: path → digest ('' = deleted). `changes`: those seen by the fence."""
+    tasks = _task_list(job, context) if job.watched else ""
+    paths = [*(change.path for change in changes if change.path != tasks), *job.makes]
+    paths += [tasks] if tasks and context.files.digest(tasks) else []
+    return {path: context.files.digest(path) for path in paths}
 
 
 def record_returned(
@@ -120,15 +100,12 @@ def update_returned(job: Job, context: RunContext) -> None:
     """Update the recorded files after a command of the flow changed them (a formatter, say). Files that the agent deleted
     and the command created again belong to the command."""
     entry = context.record.returned.get(job.name, {})
-    said: Mapping[str, str] = entry.get("files", {})
-    now = {
-        path: context.files.digest(path)
-        for path in said
-        if said[path] or path in job.makes or not context.files.digest(path)
-    }
-    if now != said:
-        told = {key: value for key, value in entry.items() if key not in ("event", "at", "run")}
-        entry = context.events.add("returned", job.paid, **{**told, "files": now})
+    files: Mapping[str, str] = entry.get("files", {})
+    kept = [path for path in files if files[path] or path in job.makes or not context.files.digest(path)]
+    now = {path: context.files.digest(path) for path in kept}
+    if now != files:
+        fields = {key: value for key, value in entry.items() if key not in ("event", "at", "run")}
+        entry = context.events.add("returned", job.paid, **{**fields, "files": now})
         context.record.agent_returned(job.name, entry)
 
 
@@ -139,15 +116,10 @@ def _done(job: Job, context: RunContext) -> bool:
     return bool(entry.get("anew")) or job.key.key in known
 
 
-def _tasks(job: Job, context: RunContext) -> str:
+def _task_list(job: Job, context: RunContext) -> str:
     """The task list whose boxes the agent checks; the statuses of a backlog are written by doflow."""
     path = context.phases(job.step) if job.phase and job.step.phases else ""
     return "" if markdown.is_backlog(path) else path
-
-
-def _ticked(job: Job, context: RunContext) -> tuple[str, ...]:
-    path = _tasks(job, context)
-    return (path,) if path and context.files.digest(path) else ()
 
 
 def _text(entry: Mapping[str, Any]) -> str:

@@ -70,15 +70,13 @@ def _whole(job: Job, context: RunContext, record: StepRecord) -> None:
 def complete_group(context: RunContext, name: str) -> None:
     """Record a step over items as done when every item is; without a commit."""
     group = context.flow.step(name)
+    assert group is not None
     with context.guard:
-        keys_ = (
-            [context.record.steps[item.id].key for item in context.items(group) if item.id in context.record.steps]
-            if group
-            else []
-        )
-        if group is None or len(keys_) < len(context.items(group)):
+        records = [context.record.steps.get(item.id) for item in context.items(group)]
+        keys = [record.key for record in records if record is not None]
+        if len(keys) < len(records):
             return
-        record = StepRecord(fingerprint.short_hash(keys_, 64), by={}, at=timestamps.now())
+        record = StepRecord(fingerprint.short_hash(keys, 64), by={}, at=timestamps.now())
         context.complete(name, record, {})
         context.record.mark_uncommitted(name)
         context.events.add("step_complete", step=name, record=record.plain(), loose=True)
@@ -86,9 +84,8 @@ def complete_group(context: RunContext, name: str) -> None:
 
 def find_marker(job: Job, context: RunContext, text: str) -> str:
     """The marker line of a routing step: from its artifact, else from the end of the agent's answer."""
-    return marker_in_artifact(job.step, context) or markdown.marker(
-        text, tuple(route.when for route in job.step.routes)
-    )
+    wanted = tuple(route.when for route in job.step.routes)
+    return marker_in_artifact(job.step, context) or markdown.marker(text, wanted)
 
 
 def marker_in_artifact(step: Step, context: RunContext) -> str:
@@ -96,16 +93,6 @@ def marker_in_artifact(step: Step, context: RunContext) -> str:
     wanted = tuple(route.when for route in step.routes)
     texts = (context.files.text(context.files.path(said)) or "" for said in step.makes)
     return next((found for text in texts if (found := markdown.marker(text, wanted))), "")
-
-
-def _ran_before(job: Job, context: RunContext) -> bool:
-    """A phase that ran before with the same key (--force, doit forget): its code is new, and this marker tells the steps
-    after it."""
-    return job.phase is not None and bool(context.record.returned.get(job.name, {}).get("anew"))
-
-
-def _routed(job: Job, context: RunContext, outcome: Outcome) -> str:
-    return find_marker(job, context, outcome.text) if job.step.routes else ""
 
 
 def commit_lock(context: RunContext, subject: str, paths: tuple[str, ...] = (), step: str = "") -> str:
@@ -121,7 +108,6 @@ def commit_lock(context: RunContext, subject: str, paths: tuple[str, ...] = (), 
 
 def _record(job: Job, context: RunContext, outcome: Outcome) -> tuple[StepRecord, dict[str, Artifact]]:
     made = {path: context.files.digest(path) for path in job.makes}
-    reads = dict(job.key.reads)
     by = freshness.current_settings(job.step, context)
     if outcome.agent:  # another agent replaced the configured one
         by |= {"agent": outcome.agent, "for": by.get("agent", "")}
@@ -135,11 +121,17 @@ def _record(job: Job, context: RunContext, outcome: Outcome) -> tuple[StepRecord
     if job.step.routes and marker_in_artifact(job.step, context):
         by["marker"] = "artifact"
     at = timestamps.now()
-    marker = f"anew {at}" if _ran_before(job, context) else outcome.marker or _routed(job, context, outcome)
-    record = StepRecord(job.key.key, _one(job.key.parts), reads or _NONE, made or _NONE, marker, _one(by), at)
+    returned = context.record.returned.get(job.name, {})
+    marker = outcome.marker or (find_marker(job, context, outcome.text) if job.step.routes else "")
+    if job.phase and returned.get(
+        "anew"
+    ):  # it ran before with the same key: tell the steps after it that its code is new
+        marker = f"anew {at}"
+    reads = dict(job.key.reads) or _NONE
+    record = StepRecord(job.key.key, _one(job.key.parts), reads, made or _NONE, marker, _one(by), at)
     author = "agent" if job.paid else "command" if job.step.kind == "shell" else "doflow"
     artifacts = {path: Artifact(digest, author, job.name) for path, digest in made.items()}
-    for path in context.record.returned.get(job.name, {}).get("files", {}):
+    for path in returned.get("files", {}):
         held = context.record.artifacts.get(path)
         if held is not None and path not in made and held.digest != context.files.digest(path):
             artifacts[path] = Artifact(context.files.digest(path), job.name, held.step)
@@ -166,9 +158,8 @@ def _committed(job: Job, context: RunContext, artifacts: Mapping[str, Artifact])
     paths = {*entry.get("files", {}), *artifacts, f"{context.run.dir}/{lockfile.NAME}"}
     paths |= {f"{context.run.dir}/{name}" for name in (*context.given, *(path for path, _ in context.flow.inputs))}
     message = _message(context, _subject(job, context), job.step.id, job.key.key, job.phase.number if job.phase else "")
-    verify = None
-    if context.settings.verify and job.phase and job.step.kind == "implement":
-        verify = commit_hooks.make_commit_verifier(job, context)
+    verifies = context.settings.verify and job.phase and job.step.kind == "implement"
+    verify = commit_hooks.make_commit_verifier(job, context) if verifies else None
     made = _commit(context, tuple(sorted(paths)), message, job.where, job.paid, verify)
     if verify is not None and made:
         commit_hooks.run_post_commit(job, context)
@@ -176,13 +167,9 @@ def _committed(job: Job, context: RunContext, artifacts: Mapping[str, Artifact])
 
 
 def _commit(
-    context: RunContext,
-    paths: tuple[str, ...],
-    message: str,
-    where: Mapping[str, str],
-    paid: bool = True,
+    context: RunContext, paths: tuple[str, ...], message: str, where: Mapping[str, str], paid: bool = True,
     verify: Callable[[str, str], str] | None = None,
-) -> str:
+) -> str:  # fmt: skip
     def ready(base: str, new: str) -> None:
         if where:
             context.events.add("intent", paid, **where, base=base, new=new)
@@ -209,35 +196,27 @@ def _forget(job: Job, context: RunContext) -> None:
 def _subject(job: Job, context: RunContext) -> str:
     if job.subject:
         return job.subject
+    params = context.params_of(job.step)
     if job.phase:
-        params = context.params_of(job.step) | {
-            "phase": job.phase.number,
-            "title": job.phase.title,
-            "step": job.step.id,
-        }
-        said = job.step.commit or ("{step}: {title}" if job.phase.number == "all" else "Phase {phase}: {title}")
-        return fingerprint.substitute(said, params)
-    names = ", ".join(job.step.makes) or "fix failing check"
-    return (
-        fingerprint.substitute(job.step.commit, context.params_of(job.step))
-        if job.step.commit
-        else f"{job.step.id}: {names}"
-    )
+        params = params | {"phase": job.phase.number, "title": job.phase.title, "step": job.step.id}
+        usual = "{step}: {title}" if job.phase.number == "all" else "Phase {phase}: {title}"
+        return fingerprint.substitute(job.step.commit or usual, params)
+    if job.step.commit:
+        return fingerprint.substitute(job.step.commit, params)
+    return f"{job.step.id}: {', '.join(job.step.makes) or 'fix failing check'}"
 
 
 def _one_line(subject: str) -> str:
     """A subject that any tool shows as it is: one line, single blanks, nothing invisible."""
-    plain = "".join(char if char.isprintable() else " " for char in subject)
-    return " ".join(plain.split())[:120].rstrip()
+    printable = "".join(char if char.isprintable() else " " for char in subject)
+    return " ".join(printable.split())[:120].rstrip()
 
 
 def _message(context: RunContext, subject: str, step: str, key: str, phase: str = "") -> str:
-    lines = [_one_line(subject) or _one_line(f"{step} of {context.run.name}"), "", f"Doflow-Run: {context.run.name}"]
-    lines += [f"Doflow-Step: {step}"] if step else []
-    lines += [f"Doflow-Phase: {phase}"] if phase else []
-    lines += [f"Doflow-Key: {key}"] if key else []
-    if context.run.issue:
-        lines.append(f"Doflow-Issue: {' '.join(context.run.issue.split())}")
+    run, issue = context.run.name, " ".join(context.run.issue.split()) if context.run.issue else ""
+    trailers = {"Run": run, "Step": step, "Phase": phase, "Key": key, "Issue": issue}
+    lines = [_one_line(subject) or _one_line(f"{step} of {run}"), ""]
+    lines += [f"Doflow-{name}: {value}" for name, value in trailers.items() if value]
     return "\n".join(lines) + "\n"
 
 
@@ -260,13 +239,8 @@ def recognise_backlog(context: RunContext) -> None:
     """After a crash between file and lock: a backlog that differs from its draft only in statuses was written by doflow."""
     for step in context.flow.steps:
         path = context.files.path(step.makes[0]) if step.kind == "install" else ""
-        held = context.record.artifacts.get(path)
-        if (
-            held is None
-            or held.author == "person"
-            or not markdown.is_backlog(path)
-            or held.digest == context.files.digest(path)
-        ):
+        held = context.record.artifacts.get(path) if markdown.is_backlog(path) else None
+        if held is None or held.author == "person" or held.digest == context.files.digest(path):
             continue
         text, draft = context.files.text(path), context.files.text(context.files.path(step.reads[0].path))
         if text and draft and backlog.without_statuses(text) == backlog.without_statuses(draft):
@@ -275,7 +249,12 @@ def recognise_backlog(context: RunContext) -> None:
 
 def _known(step: Step, context: RunContext, text: str, path: str) -> dict[str, str]:
     """Complete: has a record. Failed: until it is tried again. Ready: every step over the same items is done."""
-    ready = _ready(step, context)
+    done = [
+        {dict(item.params)["item_id"] for item in context.items(other) if item.id in context.record.steps}
+        for other in context.flow.steps
+        if other.foreach == step.phases
+    ]
+    ready = set.intersection(*done) if done else set()
     found: dict[str, str] = {}
     for item in backlog.subtasks(backlog.parse_backlog(text, path)):
         name, now = item["id"], item["status"]
@@ -286,13 +265,3 @@ def _known(step: Step, context: RunContext, text: str, path: str) -> dict[str, s
         else:
             found[name] = backlog.READY if name in ready else backlog.PLANNED
     return found
-
-
-def _ready(step: Step, context: RunContext) -> set[str]:
-    """The subtasks for which every step over the same items is done."""
-    over = [other for other in context.flow.steps if other.foreach == step.phases]
-    parts = [
-        {dict(item.params)["item_id"] for item in context.items(other) if item.id in context.record.steps}
-        for other in over
-    ]
-    return set.intersection(*parts) if parts else set()

@@ -60,11 +60,12 @@ def run_post_commit(job: Job, context: RunContext) -> None:
         context.events.add("warning", **job.where, message=error.message, hint=error.hint)
 
 
-def _message(said: str, ours: str) -> str:
+def _message(edited: str, message: str) -> str:
     """A hook may change the message; doflow's trailers are kept."""
-    trailers = [line for line in ours.splitlines() if line.startswith("Doflow-")]
-    missing = [line for line in trailers if line not in said.splitlines()]
-    return said if not missing else said.rstrip("\n") + "\n\n" + "\n".join(trailers) + "\n"
+    trailers = [line for line in message.splitlines() if line.startswith("Doflow-")]
+    if all(line in edited.splitlines() for line in trailers):
+        return edited
+    return edited.rstrip("\n") + "\n\n" + "\n".join(trailers) + "\n"
 
 
 def _run(name: str, args: tuple[str, ...], job: Job, context: RunContext, index: str) -> None:
@@ -86,30 +87,25 @@ def _run(name: str, args: tuple[str, ...], job: Job, context: RunContext, index:
 
 
 def _folder(context: RunContext) -> str:
-    named = context.git.setting("core.hookspath")
-    return (
-        os.path.join(context.head.top, os.path.expanduser(named))
-        if named
-        else os.path.join(context.head.common_dir, "hooks")
-    )
+    if path := context.git.setting("core.hookspath"):
+        return os.path.join(context.head.top, os.path.expanduser(path))
+    return os.path.join(context.head.common_dir, "hooks")
 
 
 def _now(context: RunContext) -> dict[str, str]:
     """Digest and mode of every file next to the hooks; for a folder like `.husky/_` also of its parent."""
     folder = os.path.normpath(_folder(context))
     above = os.path.dirname(folder)
-    inside = above.startswith(context.head.top + os.sep) and above not in (
-        context.head.git_dir,
-        context.head.common_dir,
-    )
-    found = {"hooks": os.path.relpath(folder, context.head.top)}
+    head = context.head
+    inside = above.startswith(head.top + os.sep) and above not in (head.git_dir, head.common_dir)
+    found = {"hooks": os.path.relpath(folder, head.top)}
     for place, _, names in os.walk(above if inside else folder):
         for name in names:
             path = os.path.join(place, name)
             if not name.endswith(".sample"):
                 mode = os.lstat(path).st_mode
-                told = os.readlink(path) if os.path.islink(path) else atomic_files.file_digest(path)
-                found[os.path.relpath(path, context.head.top)] = f"{mode:o} {told}"
+                content = os.readlink(path) if os.path.islink(path) else atomic_files.file_digest(path)
+                found[os.path.relpath(path, head.top)] = f"{mode:o} {content}"
     return found
 
 

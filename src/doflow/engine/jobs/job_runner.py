@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from doflow.agents import call, rate_limits
-from doflow.agents.call import Session
-from doflow.agents.rate_limits import RateLimitWait
 from doflow.engine import checks
 from doflow.engine.jobs import agent_results, commit, outcomes
-from doflow.engine.jobs.agent_results import ReturnedResult
 from doflow.flow.model import Outcome, Status
 from doflow.guard import quarantine
 from doflow.guard.fence.fence import Fence
@@ -32,35 +29,45 @@ WAITING = frozenset({Status.RATE_LIMITED, Status.PAUSED, Status.CANCELLED, Statu
 Produce = Callable[[Job, RunContext, int], Outcome]
 
 
+class ReturnedResult(NamedTuple):
+    """A result from an earlier process, the agent's final answer, and what is wrong with it."""
+
+    entry: Mapping[str, Any]
+    outcome: Outcome
+    trouble: str = ""
+
+
 def run_job(job: Job, context: RunContext, fence: Fence, produce: Produce) -> Outcome:
     """Run a job, or finish what an earlier process started."""
-    waiting: RateLimitWait | None = None
-    ended: Outcome | None = None
-    while ended is None:
-        entry = agent_results.find_returned(job, context) if job.name in context.record.returned else None
+
+    def attempt() -> Outcome:
+        entry = agent_results.find_returned(job, context)
         if entry is not None:
-            outcome = _resumed(job, context, fence, produce, entry)
-        else:
-            outcome = _refusal(job, context) or _attempts(job, context, fence, produce)
-        if outcome.status is Status.RATE_LIMITED:
-            waiting = waiting or rate_limits.RateLimitWait(job, context)
-            ended = waiting.over(outcome)
-        else:
-            ended = outcome
-    outcome = ended
+            return _resumed(job, context, fence, produce, entry)
+        return _refusal(job, context) or _attempts(job, context, fence, produce)
+
+    outcome = wait_for_limits(job, context, attempt)
     if outcome.ok:
         outcome = commit.complete_job(job, context, outcome)
     if not outcome.ok:
-        outcome = outcomes.with_resume_time(outcome, context)
         outcomes.log_outcome(job, context, outcome)
     return outcome
+
+
+def wait_for_limits(job: Job, context: RunContext, attempt: Callable[[], Outcome]) -> Outcome:
+    """Repeat while rate limited and the settings allow waiting, or another agent can take over."""
+    waiting = rate_limits.RateLimitWait(job, context)
+    ended: Outcome | None = None
+    while ended is None:
+        ended = waiting.over(attempt())
+    return outcomes.with_resume_time(ended, context)
 
 
 def _resumed(job: Job, context: RunContext, fence: Fence, produce: Produce, entry: Mapping[str, Any]) -> Outcome:
     """The result is paid for: check it and, if it fails, hand it back for repair; the call is not repeated."""
     outcome = agent_results.returned_outcome(entry)
     if entry.get("unfinished"):
-        return _attempts(job, context, fence, produce, agent_results.ReturnedResult(entry, outcome, ""))
+        return _attempts(job, context, fence, produce, ReturnedResult(entry, outcome))
     if entry.get("edited"):
         names = ", ".join(entry["edited"])
         message = f"{names}: changed since the agent of {job.name} returned; included in its result"
@@ -74,7 +81,7 @@ def _resumed(job: Job, context: RunContext, fence: Fence, produce: Produce, entr
     if not job.watched:
         left = quarantine.failed(context, job, dict.fromkeys(job.makes, ""))
         return outcomes.with_leftovers(outcomes.check_failed(job, context, trouble), left)
-    return _attempts(job, context, fence, produce, agent_results.ReturnedResult(entry, outcome, trouble))
+    return _attempts(job, context, fence, produce, ReturnedResult(entry, outcome, trouble))
 
 
 def quarantine_returned(job: Job, context: RunContext, fence: Fence) -> None:
@@ -95,12 +102,8 @@ def quarantine_returned(job: Job, context: RunContext, fence: Fence) -> None:
 def _refusal(job: Job, context: RunContext) -> Outcome | None:
     missing = (*job.key.missing, *fingerprint.read_digests(job.step.needs, context.files)[1])
     if missing:
-        names = ", ".join(missing)
         why = Next(("doflow", "why", job.step.id), does="shows what it depends on")
-        make = Next(why="create the file, or run the step that makes it")
-        return Outcome(
-            Status.FAILED, f"{job.step.id}: missing input{'s' if len(missing) > 1 else ''}: {names}", next=(why, make)
-        )
+        return outcomes.missing_inputs(job, missing, why, Next(why="create the file, or run the step that makes it"))
     if job.phase is None and job.step.id not in context.options.force:
         edited = freshness.manually_edited_files(job.step, context) if job.step.makes else ()
         if edited:
@@ -135,7 +138,7 @@ def _attempt(
 ) -> Outcome:
     """One attempt from a snapshot; if it fails, the working tree is restored and what it left goes to quarantine."""
     watched = job.watched
-    begun = {path: context.files.digest(path) for path in job.makes}
+    before = {path: context.files.digest(path) for path in job.makes}
     for path in job.makes:
         (context.root / path).parent.mkdir(parents=True, exist_ok=True)
     if watched:
@@ -147,7 +150,7 @@ def _attempt(
         title["again"] = True
     else:
         context.record.discard_returned(job.name)
-    context.events.add(event, durable=job.paid, **job.where, **title, attempt=attempt, key=job.key.key, makes=begun)
+    context.events.add(event, durable=job.paid, **job.where, **title, attempt=attempt, key=job.key.key, makes=before)
     try:
         outcome = _produced(job, context, fence, produce, attempt, again)
         if watched and not outcome.ok and not outcome.held:
@@ -155,7 +158,7 @@ def _attempt(
                 left = fence.undo(job, f"left by a failed attempt of {job.name}")
             outcome = outcomes.with_leftovers(outcome, left)
         elif not watched and not outcome.ok and not outcome.held:
-            outcome = outcomes.with_leftovers(outcome, quarantine.failed(context, job, begun))
+            outcome = outcomes.with_leftovers(outcome, quarantine.failed(context, job, before))
     except BaseException:
         fence.abandon(job)
         raise
@@ -169,16 +172,12 @@ def _produced(
     job: Job, context: RunContext, fence: Fence, produce: Produce, attempt: int, again: ReturnedResult | None
 ) -> Outcome:
     """Record the agent's result, check it, and hand it back for repair as often as the step allows."""
-    if again and not again.unfinished:
-        outcome, trouble, session, turns = (
-            again.outcome,
-            again.trouble,
-            call.session_from_entry(again.entry),
-            again.repairs,
-        )
+    if again and not again.entry.get("unfinished"):
+        outcome, trouble = again.outcome, again.trouble
+        session, turns = call.session_from_entry(again.entry), int(again.entry.get("repairs", 0))
     else:
         outcome = accept_result(job, context, fence, produce(job, context, attempt), attempt)
-        trouble, session, turns = _trouble(job, context, fence, outcome), call.session_of(outcome), 0
+        trouble, session, turns = check_result(job, context, fence, outcome), call.session_of(outcome), 0
     while trouble:
         if runner.stopping():
             return _interrupted(job, context)
@@ -187,12 +186,13 @@ def _produced(
         turns += 1
         with context.guard:
             fence.keep(job)
-        outcome = accept_result(
-            job, context, fence, _hand_back(job, context, attempt, trouble, session), attempt, turns
-        )
+        first = trouble.strip().partition("\n")[0]
+        context.events.add("warning", **job.where, message=f"check failed, handed back to the agent: {first}")
+        repaired = call.call_agent(job, context, attempt, role="repair", trouble=trouble, session=session)
+        outcome = accept_result(job, context, fence, repaired, attempt, turns)
         if outcome.status in WAITING:  # the repair did not happen: keep the paid result for later
             return postpone(job, context, fence, outcome)
-        trouble, session = _trouble(job, context, fence, outcome), call.session_of(outcome)
+        trouble, session = check_result(job, context, fence, outcome), call.session_of(outcome)
     return outcome
 
 
@@ -208,10 +208,6 @@ def _interrupted(job: Job, context: RunContext) -> Outcome:
     return Outcome(Status.CANCELLED, "interrupted", held=agent_results.find_returned(job, context) is not None)
 
 
-def _trouble(job: Job, context: RunContext, fence: Fence, outcome: Outcome) -> str:
-    return check_result(job, context, fence, outcome) if outcome.ok else ""
-
-
 def accept_result(
     job: Job,
     context: RunContext,
@@ -225,17 +221,15 @@ def accept_result(
     if not outcome.ok:
         return outcome
     with context.guard:
-        mine, strays = fence.look(job) if job.watched else ((), ())
+        changes, strays = fence.look(job) if job.watched else ((), ())
+        files = agent_results.changed_files(job, context, changes)
         if strays:
-            whose = replace(job, makes=()) if unfinished else job
-            held = bool(whose.makes) and not check_artifacts(whose, context, fence)
-            made = tuple(agent_results.changed_files(job, context, mine))
-            return outcomes.out_of_scope(whose, context, strays, made, fence.beside(job), held)
-        if job.phase and not mine:
-            context.events.add(
-                "warning", **job.where, message=f"the agent of {job.name} finished without changing any file"
-            )
-        files = agent_results.changed_files(job, context, mine)
+            checked = replace(job, makes=()) if unfinished else job
+            held = bool(checked.makes) and not check_artifacts(checked, context, fence)
+            return outcomes.out_of_scope(checked, context, strays, tuple(files), fence.beside(job), held)
+        if job.phase and not changes:
+            message = f"the agent of {job.name} finished without changing any file"
+            context.events.add("warning", **job.where, message=message)
         if job.commits or files:
             work = fence.work(job) if job.watched else ""
             about = {"repairs": repairs, "work": work, "unfinished": unfinished}
@@ -243,22 +237,10 @@ def accept_result(
     return outcome
 
 
-def _hand_back(job: Job, context: RunContext, attempt: int, trouble: str, session: Session | None) -> Outcome:
-    context.events.add("warning", **job.where, message=f"check failed, handed back to the agent: {_first(trouble)}")
-
-    return call.call_agent(job, context, attempt, role="repair", trouble=trouble, session=session)
-
-
-def _first(text: str) -> str:
-    return text.strip().splitlines()[0] if text.strip() else ""
-
-
-if TYPE_CHECKING:
-    from doflow.guard.fence.fence import Fence
-
-
 def check_result(job: Job, context: RunContext, fence: Fence, outcome: Outcome) -> str:
     """What is wrong with the artifacts or the answer; '' = nothing."""
+    if not outcome.ok:
+        return ""
     trouble = check_artifacts(job, context, fence)
     if not trouble and job.step.routes and not outcome.marker and not commit.find_marker(job, context, outcome.text):
         wanted = ", ".join(f"`{route.when}`" for route in job.step.routes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from doflow.flow.model import Outcome, Status
@@ -16,12 +17,16 @@ from doflow.util.hints import Next
 QUARANTINE = ("doflow", "quarantine", "list")
 
 
+def missing_inputs(job: Job, missing: tuple[str, ...], *steps: Next) -> Outcome:
+    reason = f"{job.step.id}: missing input{'s' if len(missing) > 1 else ''}: {', '.join(missing)}"
+    return Outcome(Status.FAILED, reason, next=steps)
+
+
 def edits_in_the_way(job: Job, context: RunContext, edited: tuple[str, ...]) -> Outcome:
-    names = ", ".join(edited)
     name = job.step.id
     keep = Next(("doflow", "adopt", name), does="keeps your edits")
     rebuild = next_steps.resume(context, f"--force={name}", does="regenerates it", link="or")
-    reason = f"{name} is out of date, but {names} has manual edits"
+    reason = f"{name} is out of date, but {', '.join(edited)} has manual edits"
     return Outcome(Status.PAUSED, reason, next=(keep, rebuild))
 
 
@@ -32,9 +37,8 @@ def check_failed(job: Job, context: RunContext, trouble: str, denied: tuple[str,
     if not denied:
         return Outcome(Status.FAILED, reason, next=steps)
     missing = any(not context.files.digest(path) for path in job.makes)
-    told = "; ".join(denied)
     status = Status.REFUSED if missing else Status.FAILED
-    return Outcome(status, f"{reason}; it was also denied: {told}", next=steps)
+    return Outcome(status, f"{reason}; it was also denied: {'; '.join(denied)}", next=steps)
 
 
 def out_of_scope(
@@ -54,26 +58,24 @@ def out_of_scope(
 def _leave(job: Job, context: RunContext, strays: tuple[str, ...]) -> tuple[Next, ...]:
     """Whether and how each kind of path could be allowed; one line per kind."""
     scope = Scope(job, context)
-    first = {_bar(_foreign(context, path) or scope.bar(path), job): path for path in reversed(strays)}
-    made = {path: found.step for path, found in context.record.artifacts.items()}
-    return tuple(_way(bar, path, made.get(path) or "STEP") for bar, path in sorted(first.items()))
+    first = {_bar(path, scope, job, context): path for path in reversed(strays)}
+    steps = []
+    for bar, path in sorted(first.items()):
+        if bar == "made":
+            held = context.record.artifacts.get(path)
+            maker = (held.step if held else "") or "STEP"
+            reject = ("doflow", "reject", maker, "--note", "…")
+            steps.append(Next(reject, f"{path} is an artifact of {maker}", "asks for a revision; or edit it yourself"))
+        else:
+            steps.append(Next(why=_WAYS[bar].format(path=path)))
+    return tuple(steps)
 
 
-def _way(bar: str, path: str, maker: str) -> Next:
-    if bar == "made":
-        reject = ("doflow", "reject", maker, "--note", "…")
-        return Next(reject, f"{path} is an artifact of {maker}", "asks for a revision; or edit it yourself")
-    return Next(why=_WAYS[bar].format(path=path))
-
-
-def _foreign(context: RunContext, path: str) -> str:
-    """`foreign` for a path in a nested repository, such as a submodule."""
-    parts = path.split("/")[:-1]
-    above = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
-    return "foreign" if any(os.path.lexists(context.root / folder / ".git") for folder in above) else ""
-
-
-def _bar(bar: str, job: Job) -> str:
+def _bar(path: str, scope: Scope, job: Job, context: RunContext) -> str:
+    """Why the path is out of scope; `foreign`: it is in a nested repository, such as a submodule."""
+    if any(os.path.lexists(context.root / folder / ".git") for folder in PurePosixPath(path).parents[:-1]):
+        return "foreign"
+    bar = scope.bar(path)
     return "fixer" if bar == "writes" and job.step.kind == "review" else bar
 
 
@@ -113,10 +115,7 @@ def log_outcome(job: Job, context: RunContext, outcome: Outcome) -> None:
     elif outcome.status is Status.CANCELLED:
         context.events.add("stopped", **job.where, held=outcome.held)
     else:
-        kept = (
-            {path: context.files.digest(path) for path in (*job.makes, *outcome.files)}
-            if outcome.status is Status.REFUSED and outcome.held
-            else {}
-        )
+        held = (*job.makes, *outcome.files) if outcome.status is Status.REFUSED and outcome.held else ()
+        kept = {path: context.files.digest(path) for path in held}
         context.record.hold_files(kept)
         context.events.add("error", **about, status=outcome.status.value, held=outcome.held, kept=kept)

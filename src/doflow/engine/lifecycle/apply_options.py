@@ -24,9 +24,9 @@ def validate_options(context: RunContext) -> None:
         if step not in known:
             raise UsageError(f"{context.flow.name} has no step {name} (it has: {', '.join(known)})", "doit list --all")
         if part:
-            _part(context, name, part)
+            _check_part(context, name, part)
     for name in sorted(context.options.completed):
-        _finished(context, name)
+        _check_artifacts(context, name)
     run = context.run
     if not run.fresh and run.branch != context.head.branch and not (context.run_dir / lockfile.NAME).exists():
         gone = run.branch not in refs.branch_names(context.head)
@@ -44,7 +44,7 @@ def adopt_completed(context: RunContext, begin: Callable[[], None]) -> None:
             adoption.adopt_step(context, name, f"{name} marked as done (--completed)")
 
 
-def _part(context: RunContext, name: str, part: str) -> None:
+def _check_part(context: RunContext, name: str, part: str) -> None:
     """Raise if a phase or an item does not exist."""
     step = context.flow.step(name.partition(":")[0])
     assert step is not None
@@ -70,7 +70,7 @@ def _parts(step: Step, context: RunContext) -> list[str] | None:
         return []
 
 
-def _finished(context: RunContext, name: str) -> None:
+def _check_artifacts(context: RunContext, name: str) -> None:
     """Raise if the artifacts of a step to mark as done do not exist."""
     step = context.step(name)
     if step is None:
@@ -78,15 +78,9 @@ def _finished(context: RunContext, name: str) -> None:
     wanted = [context.phases(step)] if step.kind == "implement" else [context.files.path(said) for said in step.makes]
     missing = [path for path in wanted if not context.files.digest(path)]
     if missing:
-        raise UsageError(
-            f"{name} cannot be marked as done: missing {', '.join(missing)}",
-            "write it",
-            (
-                next_steps.resume_now(
-                    context, why="let its agent write it", does=f"without --completed={name}", link="or"
-                ),
-            ),
-        )
+        does = f"without --completed={name}"
+        run = next_steps.resume_now(context, why="let its agent write it", does=does, link="or")
+        raise UsageError(f"{name} cannot be marked as done: missing {', '.join(missing)}", "write it", (run,))
 
 
 def _fresh(context: RunContext, name: str) -> bool:
@@ -94,6 +88,5 @@ def _fresh(context: RunContext, name: str) -> bool:
     if step is None or name not in context.record.steps:
         return False
     if step.kind == "implement":
-        keyed = freshness.phase_keys(step, context)
-        return all(freshness.phase_freshness(step, phase, key, context).fresh for phase, key in keyed)
+        return freshness.phases_are_fresh(step, context)
     return step.kind == "gate" or freshness.step_freshness(step, context).fresh

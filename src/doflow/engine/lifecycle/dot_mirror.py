@@ -9,29 +9,16 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from doflow.flow.dot import compiler, order as graph, parser, transitions, unroll
-from doflow.flow.dot.model import (
-    ACTIVE,
-    CODERGEN,
-    CONDITION,
-    EXIT,
-    FAILED,
-    GATE,
-    IMPL_COMPLETE,
-    PENDING,
-    START,
-    VALIDATED,
-    Pipeline,
-)
+from doflow.flow.dot import compiler, model, order as graph, parser, transitions, unroll
+from doflow.flow.dot.model import ACTIVE, FAILED, IMPL_COMPLETE, PENDING, VALIDATED, Pipeline
 from doflow.flow.dot.unroll import NodeRun, Unrolled
 from doflow.runs.context import RunContext
 from doflow.util.errors import DoflowError
 from doflow.util.timestamps import now
 
-_EVENTS = frozenset({
-    "run_started", "step_starting", "returned", "step_complete", "error", "paused", "rate_limited", "gate", "approved",
-    "rejected", "adopted",
-})  # fmt: skip
+#: the events after which a step has a status of its own; after the others its record tells
+_STATES = {"step_starting": ACTIVE, "gate": ACTIVE, "returned": IMPL_COMPLETE, "error": FAILED}
+_EVENTS = {*_STATES, "run_started", "step_complete", "paused", "rate_limited", "approved", "rejected", "adopted"}
 
 
 class DotMirror:
@@ -41,21 +28,15 @@ class DotMirror:
         self._context = context
         self._path = context.flow.file
         self._states: dict[str, str] = {}
-        self._told = ""
+        self._warned = ""
         self.lock = lock  # held until the process ends
 
     def on_event(self, entry: Mapping[str, Any]) -> None:
         event, step = entry["event"], entry.get("step", "")
         if event not in _EVENTS:
             return
-        if event == "step_starting":
-            self._states[step] = ACTIVE
-        elif event == "returned":
-            self._states[step] = IMPL_COMPLETE
-        elif event == "gate":
-            self._states[step] = ACTIVE
-        elif event == "error" and step:
-            self._states[step] = FAILED
+        if event in _STATES and step:
+            self._states[step] = _STATES[event]
         else:
             self._states.pop(step, None)
         self.write(f"{step}: {event}" if step else event)
@@ -67,22 +48,21 @@ class DotMirror:
             transitions.follow(self._path, self.wanted(pipeline), by=f"run {self._context.run.name}", note=note)
             self._own()
         except (DoflowError, OSError) as error:
-            words = f"the statuses in {os.path.basename(self._path)} were not written: {error}"
-            if words != self._told:
-                self._told = words
+            message = f"the statuses in {os.path.basename(self._path)} were not written: {error}"
+            if message != self._warned:
+                self._warned = message
                 run = self._context.run.name
-                self._context.listen({"event": "warning", "at": now(), "run": run, "message": words})
+                self._context.listen({"event": "warning", "at": now(), "run": run, "message": message})
 
     def wanted(self, pipeline: Pipeline) -> dict[str, tuple[str, int]]:
         """The status and retry count of each node, from the run."""
         unrolled = unroll.unroll(pipeline)
         order = self._context.order.active()
         found: dict[str, tuple[str, int]] = {}
+        turns = {turn.node.id: turn for step in order if (turn := unrolled.turns.get(step))}  # the last one of each
         for name in graph.topological_sequence(pipeline, graph.compute_order(pipeline).back):
-            turns = [unrolled.turns[one] for one in order if one in unrolled.turns]
-            mine = [turn for turn in turns if turn.node.id == name]
-            if mine:
-                found[name] = self._status(mine[-1]), dict(mine[-1].tries).get(name, 1) - 1
+            if turn := turns.get(name):
+                found[name] = self._status(turn), dict(turn.tries).get(name, 1) - 1
             else:
                 known = {one: status for one, (status, _) in found.items()}
                 found[name] = self._joint(pipeline, unrolled, name, known), 0
@@ -90,15 +70,15 @@ class DotMirror:
 
     def _status(self, turn: NodeRun) -> str:
         held = self._states.get(turn.id)
-        if held == IMPL_COMPLETE and turn.node.handler != CODERGEN:
+        if held == IMPL_COMPLETE and turn.node.handler != model.CODERGEN:
             return ACTIVE
         if held is not None:
             return held
         record = self._context.record.steps.get(turn.id)
         if record is None:
-            person = turn.node.handler == GATE and compiler.needs_person(turn.node)
+            person = turn.node.handler == model.GATE and compiler.needs_person(turn.node)
             return VALIDATED if person and turn.id in self._context.record.approvals else PENDING
-        if turn.node.handler == CONDITION:
+        if turn.node.handler == model.CONDITION:
             return VALIDATED if record.marker == compiler.PASS else FAILED
         step = self._context.flow.step(turn.id)
         text = self._context.files.text(self._context.files.path(step.makes[0])) if step and step.makes else None
@@ -109,9 +89,9 @@ class DotMirror:
         node = pipeline.node(name)
         if node is None or node.handler in unroll.WORK:
             return PENDING
-        if node.handler == START:
+        if node.handler == model.START:
             return VALIDATED
-        if node.handler == EXIT:
+        if node.handler == model.EXIT:
             return VALIDATED if self._complete(unrolled) else PENDING
         before = [known.get(edge.start, PENDING) for edge in pipeline.into(name)]
         return VALIDATED if before and all(status == VALIDATED for status in before) else PENDING

@@ -17,18 +17,16 @@ from doflow.util.errors import WorldError
 from doflow.util.timestamps import now
 
 
-def complete_run(context: RunContext, begun: bool) -> None:
+def complete_run(context: RunContext, started: bool) -> None:
     book = context.record
     if context.head.branch == context.run.branch:
         for step in context.flow.steps:  # no items, or killed right after the last one
             if step.id in context.order.active() and step.id not in book.steps:
                 _complete(context, step)
-    loose = (
-        sorted(name for name in book.uncommitted if name in book.steps or name in book.approvals)
-        or sorted(context.own)[:1]
-    )
+    loose = sorted(name for name in book.uncommitted if name in book.steps or name in book.approvals)
+    loose = loose or sorted(context.own)[:1]
     ended = book.last_event.get("event", "pipeline_complete") == "pipeline_complete"
-    if not begun and not ended:  # killed while the end was being recorded
+    if not started and not ended:  # killed while the end was being recorded
         loose = loose or ["the run"]
     if loose and context.head.branch == context.run.branch:
         names = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
@@ -38,7 +36,7 @@ def complete_run(context: RunContext, begun: bool) -> None:
             context.events.add("warning", message=f"doflow.lock is written but not committed: {error.message}")
         book.mark_committed()
     end = {"flow": context.flow.name, "steps": len(context.order.active())}
-    if begun:
+    if started:
         context.events.add("pipeline_complete", **end)
     else:  # nothing to do: reported, not logged again
         context.listen({"event": "pipeline_complete", "at": now(), "run": context.run.name, **end})
@@ -60,13 +58,11 @@ def is_up_to_date(context: RunContext) -> bool:
         step = context.flow.step(name)
         if step is None or step.kind == "gate":
             continue
-        parts = context.items(step) if step.foreach else (step,)
         if step.kind == "implement":
-            keyed = freshness.phase_keys(step, context)
-            if any(not freshness.phase_freshness(step, phase, key, context).fresh for phase, key in keyed):
+            if not freshness.phases_are_fresh(step, context):
                 return False
             continue
-        for part in parts:
+        for part in context.items(step) if step.foreach else (step,):
             verdict = freshness.step_freshness(part, context)
             if not verdict.fresh or adoption.unrecorded_edits(context, verdict.edited):
                 return False
@@ -81,21 +77,24 @@ def write_stamp(context: RunContext, project: Project, environ: Mapping[str, str
     names = {os.path.join(root, path) for path in context.record.artifacts}
     for step in context.flow.steps:
         for read in (*step.reads, *step.needs):
-            said = context.files.path(read.path)
-            names |= {os.path.join(root, path) for path in context.files.expand(read.path)}
-            if globs.is_pattern(said):
-                names |= _folders(root, said)
-        lists = [*((step.phases, *step.phases_or) if step.phases else ())]
+            path = context.files.path(read.path)
+            names |= {os.path.join(root, found) for found in context.files.expand(read.path)}
+            if globs.is_pattern(path):  # also the folders in which it could match new files
+                fixed = os.path.join(root, path.split("*")[0].split("?")[0]).rsplit("/", 1)[0]
+                names |= {fixed, *(folder for folder, _, _ in os.walk(fixed))}
+        lists = [step.phases, *step.phases_or] if step.phases else []
         lists += [step.foreach] if isinstance(step.foreach, str) else []
-        names |= {os.path.join(root, context.files.path(said)) for said in lists}
+        names |= {os.path.join(root, context.files.path(listed)) for listed in lists}
     names |= {os.path.realpath(name) for name in names if os.path.islink(name)}
     names |= {*project.sources, os.path.join(root, "dodo.py"), os.path.join(root, "doflow.yaml")}
     names |= {os.path.join(root, context.run.dir, name) for name in (lockfile.NAME, context.input)}
-    names |= _git_files(context) | {os.path.join(root, os.path.dirname(context.run.dir))}
-    steps = _tasks(context)
+    head = context.head
+    names |= {os.path.join(head.git_dir, "HEAD"), os.path.join(head.common_dir, "packed-refs")}
+    names |= {os.path.join(head.common_dir, head.ref)} if head.ref else set()
+    names.add(os.path.join(root, os.path.dirname(context.run.dir)))
     goal = context.run.goal if catalogue.digest(context.run.goal) == context.run.goal_digest else None
-    values: dict[str, object] = {"goal": goal, "run": context.run.name, "steps": steps, "usual": _usual(context)}
-    values["count"] = len(context.order.active())
+    values: dict[str, object] = {"goal": goal, "run": context.run.name, "steps": _tasks(context)}
+    values |= {"usual": _usual(context), "count": len(context.order.active())}
     seen = uptodate_stamp.file_signatures(names)
     if is_up_to_date(context):  # checked after listing the files: a later edit shows in one of the two
         uptodate_stamp.write_stamp(root, context.flow.name, values, seen, dict(environ))
@@ -119,22 +118,7 @@ def _tasks(context: RunContext) -> list[str]:
 
 def _usual(context: RunContext) -> bool:
     """Does a command without --run select this run?"""
-    mine = [
-        run
-        for run in catalogue.list_runs(context.root, os.path.dirname(context.run.dir))
-        if run.flow == context.flow.name
-    ]
-    here = [run.name for run in mine if run.branch == context.head.branch]
-    return (here[-1] if here else "") == context.run.name or [run.name for run in mine] == [context.run.name]
-
-
-def _git_files(context: RunContext) -> set[str]:
-    head = context.head
-    found = {os.path.join(head.git_dir, "HEAD"), os.path.join(head.common_dir, "packed-refs")}
-    return found | ({os.path.join(head.common_dir, head.ref)} if head.ref else set())
-
-
-def _folders(root: str, said: str) -> set[str]:
-    """The folders in which a glob could match new files."""
-    fixed = os.path.join(root, said.split("*")[0].split("?")[0]).rsplit("/", 1)[0]
-    return {folder for folder, _, _ in os.walk(fixed)} | {fixed}
+    known = catalogue.list_runs(context.root, os.path.dirname(context.run.dir))
+    runs = [run for run in known if run.flow == context.flow.name]
+    here = [run.name for run in runs if run.branch == context.head.branch]
+    return here[-1:] == [context.run.name] or [run.name for run in runs] == [context.run.name]

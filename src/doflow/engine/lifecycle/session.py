@@ -114,7 +114,7 @@ class Session:
     def add(self, work: ActiveRun) -> None:
         self.works[work.context.flow.name] = work
         if self.executing:
-            self.view.about(work.context.flow.name, work.context.run.name, next_steps.run_target(work.context))
+            self.view.about(work.context.flow.name, work.context.run.name, work.context.target)
 
     def found(self, flow: str, run: str) -> None:
         """A run that is complete by its stamp: it is not opened."""

@@ -14,15 +14,10 @@ from doflow.runs.job import Job
 def run(step: Step, context: RunContext, fence: Fence) -> Outcome:
     wanted = job(step, context)
     outcome = job_runner.run_job(wanted, context, fence, call.call_agent)
-    if outcome.ok and not context.files.task_lists.isdisjoint(wanted.makes):
-        _list(wanted, context)
+    lists = [path for path in wanted.makes if path in context.files.task_lists]
+    if outcome.ok and lists:  # store the checklist for the agents of its phases
+        stale_files.write(context, stale_files.checklist(context.files.text(lists[0]) or ""))
     return outcome
-
-
-def _list(done: Job, context: RunContext) -> None:
-    """Store the checklist of a new task list for the agents of its phases."""
-    path = next(path for path in done.makes if path in context.files.task_lists)
-    stale_files.write(context, stale_files.checklist(context.files.text(path) or ""))
 
 
 def job(step: Step, context: RunContext) -> Job:

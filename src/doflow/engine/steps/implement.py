@@ -31,21 +31,18 @@ def run(step: Step, number: str, context: RunContext, fence: Fence) -> Outcome:
         raise problem
     phase, key = keyed[found[0]]
     if number == "all":
-        context.events.add(
-            "warning",
-            step=step.id,
-            message=f"{context.phases(step)} has no `## Phase N: title`: implementing all of it in one call",
-        )
+        message = f"{context.phases(step)} has no `## Phase N: title`: implementing all of it in one call"
+        context.events.add("warning", step=step.id, message=message)
     job = Job(step, key, (), step.writes, phase, last=found[0] == len(keyed) - 1, of=len(keyed))
-    if job.name not in context.record.returned or agent_results.find_returned(job, context) is None:
+    if agent_results.find_returned(job, context) is None:
         paused = _unclean(job, context)
         if paused is not None:
             outcomes.log_outcome(job, context, paused)
             return paused
         if job.name in context.record.returned:
             job_runner.quarantine_returned(job, context, fence)
-        if not found[0]:
-            _leaks(job, context)
+        if not found[0] and (early := early_code.quarantine_early_code(context)):
+            early_code.warn_early_code(context, early, step.id)
         _mark(job, context, "Implementing")
     outcome = job_runner.run_job(job, context, fence, call.call_agent)
     if outcome.status not in (Status.DONE, Status.PAUSED, Status.RATE_LIMITED, Status.CANCELLED):
@@ -59,32 +56,22 @@ def _mark(job: Job, context: RunContext, status: str) -> None:
         commit.update_backlog_statuses(job.step, context, job.phase.number, status)
 
 
-def _leaks(job: Job, context: RunContext) -> None:
-    """Before the first phase: report code that is already in the run's folder."""
-    found = early_code.quarantine_early_code(context)
-    if found:
-        early_code.warn_early_code(context, found, job.step.id)
-
-
 def _unclean(job: Job, context: RunContext) -> Outcome | None:
-    ours = tuple(folder for folder in (context.run.dir, session_layout.parent_session(context.run.dir)) if folder)
-    given = (
-        context.params.get("prd", "") if context.flow.in_sessions else ""
-    )  # the user's file, which agents may not change
-    dirty = [name for name in history.dirty_files(context.git, ours) if not name.startswith(_OURS) and name != given]
+    folders = tuple(folder for folder in (context.run.dir, session_layout.parent_session(context.run.dir)) if folder)
+    known = {*agent_results.unchanged_files(job, context)}
+    if context.flow.in_sessions:  # the user's file, which agents may not change
+        known.add(context.params.get("prd", ""))
+    outputs = context.record.command_outputs  # written by a command, not by the user
     dirty = [
-        name for name in dirty if context.record.command_outputs.get(name) != context.files.digest(name)
-    ]  # written by a command, not by the user
-    own = agent_results.unchanged_files(job, context)
-    dirty = [name for name in dirty if name not in own]
+        name for name in history.dirty_files(context.git, folders)
+        if name not in known and not name.startswith(_OURS) and outputs.get(name) != context.files.digest(name)
+    ]  # fmt: skip
     if not dirty:
         return None
     names = ", ".join(dirty[:5]) + (f" and {len(dirty) - 5} more" if len(dirty) > 5 else "")
+    reason = f"{job.name} is waiting: uncommitted changes in {names}, and a phase commits what it changes"
     return Outcome(
-        Status.PAUSED,
-        f"{job.name} is waiting: uncommitted changes in {names}, and a phase commits what it changes",
-        "commit or stash your changes",
-        next=(next_steps.resume(context, link="then"),),
+        Status.PAUSED, reason, "commit or stash your changes", next=(next_steps.resume(context, link="then"),)
     )
 
 
@@ -113,7 +100,7 @@ def _phases(step: Step, context: RunContext) -> DoflowError | None:
         refusal = Undecided if checked else UsageError
         return refusal(f"{step.id} has nothing to do: {path} is empty", f"fix {path}", _way_out(maker, context))
     faults = tasklist.parse_task_list(text).problems if checked else ()
-    if faults and maker and not _settled(step, context):
+    if faults and maker and not freshness.phases_are_fresh(step, context):  # else no agent is called
         lines = [f"  {path}:{fault.line}: {fault.message}" for fault in faults[:_SHOWN]]
         lines += [f"  and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
         message = f"{step.id} is waiting: its task list fails the checks of {maker.id}\n" + "\n".join(lines)
@@ -126,13 +113,6 @@ def _phases(step: Step, context: RunContext) -> DoflowError | None:
             message = f"{step.id} has ambiguous phases: {path}:{phase.line}: {twice}"
             return UsageError(message, f"fix {path}", _way_out(maker, context))
     return None
-
-
-def _settled(step: Step, context: RunContext) -> bool:
-    """Are all phases done and up to date? Then no agent is called, whatever else is in the list."""
-    return all(
-        freshness.phase_freshness(step, phase, key, context).fresh for phase, key in freshness.phase_keys(step, context)
-    )
 
 
 def _way_out(maker: Step | None, context: RunContext) -> tuple[Next, ...]:

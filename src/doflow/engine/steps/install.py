@@ -16,16 +16,12 @@ from doflow.util.hints import Next
 
 
 def run(step: Step, context: RunContext, fence: Fence) -> Outcome:
-    outcome = job_runner.run_job(job(step, context), context, fence, _install)
     path = context.files.path(step.makes[0])
+    outcome = job_runner.run_job(Job(step, context.key(step), (path,), ()), context, fence, _install)
     if outcome.ok and path in context.files.task_lists and markdown.is_backlog(path):
         found = backlog.subtask_phases(context.files.text(path) or "", path)
         stale_files.write(context, [f"- [ ] {phase.number} {phase.title}" for phase in found])
     return outcome
-
-
-def job(step: Step, context: RunContext) -> Job:
-    return Job(step, context.key(step), (context.files.path(step.makes[0]),), ())
 
 
 def _install(job: Job, context: RunContext, attempt: int) -> Outcome:

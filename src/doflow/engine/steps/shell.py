@@ -11,6 +11,7 @@ from doflow.flow.model import Outcome, Status, Step
 from doflow.runs import fingerprint, next_steps, step_logs
 from doflow.runs.context import RunContext
 from doflow.runs.job import Job
+from doflow.util.hints import Next
 from doflow.util.process import runner as process
 from doflow.util.process.runner import Command
 
@@ -21,11 +22,8 @@ if TYPE_CHECKING:
 
 def run(step: Step, context: RunContext, fence: Fence) -> Outcome:
     def produce(job: Job, context: RunContext, attempt: int) -> Outcome:
-        return (
-            _run_with_repair(job, context, fence, attempt)
-            if job.step.repair
-            else _run_with_retries(job, context, fence, attempt)
-        )
+        run_command = _run_with_repair if job.step.repair else _run_with_retries
+        return run_command(job, context, fence, attempt)
 
     return job_runner.run_job(job(step, context), context, fence, produce)
 
@@ -37,9 +35,7 @@ def job(step: Step, context: RunContext) -> Job:
 
 
 def _run_with_repair(job: Job, context: RunContext, fence: Fence, attempt: int) -> Outcome:
-    """Run the command, and an agent after each failure. Repairs are kept on interruption, and the next run continues from
-    them."""
-
+    """Run the command, and an agent after each failure. An interruption keeps the repairs: the next run continues there."""
     entry = agent_results.find_returned(job, context) or {}
     turns = int(entry.get("repairs", 0))
     session: Session | None = None
@@ -52,12 +48,8 @@ def _run_with_repair(job: Job, context: RunContext, fence: Fence, attempt: int) 
         turns += 1
         repaired = _handed(job, context, fence, outcome, turns, session)
         if not repaired.ok:
-            return (
-                job_runner.postpone(job, context, fence, repaired)
-                if repaired.status in job_runner.WAITING
-                else repaired
-            )
-
+            waiting = repaired.status in job_runner.WAITING
+            return job_runner.postpone(job, context, fence, repaired) if waiting else repaired
         session = call.session_of(repaired)
         outcome = _run_with_retries(job, context, fence, attempt + turns)
     return job_runner.postpone(job, context, fence, outcome) if outcome.status is Status.CANCELLED else outcome
@@ -68,7 +60,6 @@ def _handed(
 ) -> Outcome:
     message = f"{failed.reason}; handed to an agent ({turn} of {job.step.repair})"
     context.events.add("warning", **job.where, message=message)
-
     repaired = call.call_agent(job, context, turn, role="repair", trouble=failed.text, session=session)
     repaired = job_runner.accept_result(job, context, fence, repaired, turn, turn, unfinished=True)
     if repaired.ok:
@@ -83,7 +74,6 @@ def _run_with_retries(job: Job, context: RunContext, fence: Fence, attempt: int)
     outcome = _command(job, context, fence, attempt)
     if job.step.again is None or not context.settings.retry_enabled:
         return outcome
-
     for turn in range(1, job.step.again.attempts + 1):
         if outcome.ok or outcome.status is Status.CANCELLED:
             break
@@ -100,7 +90,6 @@ def _command(job: Job, context: RunContext, fence: Fence, attempt: int) -> Outco
     """With `writes` the command is limited to those paths, which belong to the step; else what it writes is left alone."""
     if not job.watched or job.step.writes is not None:
         return _run(job, context, attempt)
-
     with job_runner.by_command(job, context, fence, check=False):
         return _run(job, context, attempt)
 
@@ -112,7 +101,7 @@ def _run(job: Job, context: RunContext, attempt: int) -> Outcome:
     argv = argv or ("sh", "-c", fingerprint.substitute(step.shell, params))
     log = step_logs.unused_log_path(job, context, attempt) if step.again else step_logs.log_path(job, context, attempt)
     step_logs.begin_log(log, context)
-    command = Command(argv, env=_environment(job, context), cwd=str(context.root))
+    command = Command(argv, env=context.step_environment(step.id, job.makes or None), cwd=str(context.root))
     tick = step_logs.heartbeat(job, context, log)
     result = process.run(command, log, log, step_logs.job_timeout(job, context), tick)
     step_logs.end_log(log, context)
@@ -123,21 +112,8 @@ def _run(job: Job, context: RunContext, attempt: int) -> Outcome:
     words = process.explain(result, argv)
     last = process.tail(log, 1500)
     status = Status.TIMEOUT if result.stopped else Status.FAILED
-    logged = os.path.exists(log)
-    steps = (
-        next_steps.show_logs_then_resume(step.id, context, "shows the full output")
-        if logged
-        else (next_steps.resume(context),)
-    )
-    reason = f"{words}\n{_indented(last)}" if last.strip() else words
-    return Outcome(status, reason, text=f"{words}\n{last}", next=steps)
-
-
-def _environment(job: Job, context: RunContext) -> dict[str, str]:
-    makes = "\n".join(str(context.root / path) for path in job.makes)
-    extra = {"DOFLOW_RUN": context.run.name, "DOFLOW_RUN_DIR": str(context.run_dir), "DOFLOW_STEP": job.step.id}
-    return context.shell | extra | ({"DOFLOW_MAKES": makes} if makes else {})
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.strip().splitlines()[-12:])
+    steps: tuple[Next, ...] = (next_steps.resume(context),)
+    if os.path.exists(log):
+        steps = next_steps.show_logs_then_resume(step.id, context, "shows the full output")
+    lines = [f"    {line}" for line in last.strip().splitlines()[-12:]]
+    return Outcome(status, "\n".join((words, *lines)), text=f"{words}\n{last}", next=steps)
