@@ -94,7 +94,7 @@ MUTANTS = tuple(Mutant(*values) for values in (
     ("agent results", 'bool(entry.get("anew")) or job.key.key in known', 'job.key.key in known'),
     ("agent results", 'if now != files:\n        fields', 'if False:\n        fields'),
     ("agent results", 'if job.phase is None or not _at_work(context, files)', 'if job.phase is None'),
-    ("recovery", 'and name in context.record.steps\n    ):', '\n    ):'),
+    ("recovery", 'if record is not None and intent is not None', 'if intent is not None'),
     ("recovery", 'context.record.remove_step(name.partition(":")[0])', 'pass'),
     ("recovery", 'if there.get(name) != context.record.steps[name].key', 'if name not in there'),
     ("recovery", 'if (now := context.files.digest(path)) and now != digest]', 'if context.files.digest(path)]'),

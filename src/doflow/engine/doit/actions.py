@@ -139,7 +139,7 @@ def _error_outcome(session: Session, work: ActiveRun, error: DoflowError | OSErr
         place = error.filename if isinstance(error.filename, str | bytes) else work.context.root / state_folder.NAME
         error = atomic_files.io_error("use", os.fsdecode(place), error)
     steps = error.next
-    if not work.begun and work.context.run.fresh and not hints.resumes(steps):
+    if not work.started and work.context.run.fresh and not hints.resumes(steps):
         steps = (*steps, SAME_COMMAND)
     fields = next_steps.event_fields(error.advice, steps, work.context)
     event, status = ("paused", Status.PAUSED) if isinstance(error, Undecided) else ("error", Status.FAILED)

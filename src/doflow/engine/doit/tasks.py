@@ -52,7 +52,7 @@ def flow_tasks(session: Session, flow: str, given: Mapping[str, Any]) -> Iterato
     except DoflowError as error:
         if session.executing:
             raise
-        session.tell(str(error))  # listing: one broken run does not hide other flows
+        session.warn_once(str(error))  # listing: one broken run does not hide other flows
         yield Task(flow, None, doc=about)
         return
     for node in work.context.plan.nodes:
@@ -241,7 +241,7 @@ def _nothing(session: Session, work: ActiveRun, step: Step) -> None:
     if context.frozen or not context.files.digest(path):
         return
     message = f"{path} lists no items: {step.id} has nothing to do"
-    if work.begun:
+    if work.started:
         context.events.add("warning", step=step.id, message=message)
     elif step.id not in context.record.steps:
         session.warn(f"warning: {message}")

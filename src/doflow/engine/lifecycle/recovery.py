@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 
 def recover(context: RunContext, fence: Fence) -> tuple[str, ...]:
     """Returns the paths that were restored or moved to quarantine."""
-    put: tuple[str, ...] = ()
-    if (context.state_dir / "window").exists():
-        put = _fenced(context, fence)
-    _goal(context)
+    restored: tuple[str, ...] = ()
+    if (context.state_dir / "window").exists():  # before git is used: undo the changes of killed agents
+        scopes, whole = _killed_jobs(context, fence)
+        left = crash_restore.recover(fence.ground, scopes, whole, _scopes(context, context.record.started))
+        messages.recovered(context, left)
+        restored = left.back
+    _restore_goal(context)
     book = context.record
     if not book.steps and not context.run.fresh and not (context.run_dir / lockfile.NAME).exists():
         relearn(context)
@@ -44,58 +47,54 @@ def recover(context: RunContext, fence: Fence) -> tuple[str, ...]:
         spending.log_interrupted_calls(context)
     if back:
         messages.recovered(context, messages.Left(tuple(back)))
-    return (*put, *back)
+    return (*restored, *back)
 
 
 def preview_recovery(context: RunContext, fence: Fence) -> tuple[frozenset[str], dict[str, bytes | None]]:
     """The killed jobs, and the contents of the artifacts after `recover` (None = removed)."""
     book = context.record
-    said = [context.files.path(said) for step in context.flow.steps for said in step.makes]
-    begun = [path for entry in book.started.values() for path in entry.get("makes", ())]
-    scopes, whole = _flying(context, fence)
-
-    found = crash_restore.foresee(fence.ground, whole, tuple(dict.fromkeys((*book.artifacts, *said, *begun))))
+    declared = [context.files.path(said) for step in context.flow.steps for said in step.makes]
+    started = [path for entry in book.started.values() for path in entry.get("makes", ())]
+    scopes, whole = _killed_jobs(context, fence)
+    found = crash_restore.foresee(fence.ground, whole, tuple(dict.fromkeys((*book.artifacts, *declared, *started))))
     for name, entry in book.started.items():
         if name not in book.returned:
             found |= dict.fromkeys(_left(context, entry))
     return frozenset(scopes), found
 
 
-def _goal(context: RunContext) -> None:
+def _restore_goal(context: RunContext) -> None:
     """The run's folder is gone (git reset to before its first commit): restore its goal from the event log, and forget
     what only the event log knows as done."""
     path = context.run_dir / "input.md"
     if path.exists() or not context.run.goal or context.frozen or context.flow.in_sessions:
         return
-    if not (context.run_dir / lockfile.NAME).exists() and _committed(context) is None and not _told(context):
+    if (
+        not (context.run_dir / lockfile.NAME).exists()
+        and _committed(context) is None
+        and not _committed_phases(context)
+    ):
         context.record.forget_everything_done()
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_files.write_file(str(path), (context.run.goal + "\n").encode("utf-8", "surrogateescape"))
     context.events.add("warning", message=f"{context.run.dir}/input.md was missing; restored from the event log")
 
 
-def _fenced(context: RunContext, fence: Fence) -> tuple[str, ...]:
-    """Before git is used: undo the changes of agents that were running when the process was killed."""
-    left = crash_restore.recover(fence.ground, *_flying(context, fence), _scopes(context, context.record.started))
-    messages.recovered(context, left)
-    return left.back
-
-
-def _flying(context: RunContext, fence: Fence) -> tuple[dict[str, Scope], frozenset[str]]:
+def _killed_jobs(context: RunContext, fence: Fence) -> tuple[dict[str, Scope], frozenset[str]]:
     """The scopes of the killed jobs, and the paths of parallel jobs that had returned."""
-    begun, disk = context.record.started, fence.ground.disk
+    disk = fence.ground.disk
     base = disk.read()
     busy = bool(disk.commands) or messages.at_work(context)
     dead = 0 if base is None or busy else messages.death(context, base.taken, ())
-    flying = {name: entry for name, entry in begun.items() if not _whole(context, name, dead)}
+    flying = {name: entry for name, entry in context.record.started.items() if not _whole(context, name, dead)}
     scopes = _scopes(context, flying)
     done = (entry.get("files", {}) for name, entry in context.record.returned.items() if name not in flying)
     whole = {path for made in done for path in made} | _settled(context, flying)
     return scopes, frozenset(whole)
 
 
-def _scopes(context: RunContext, begun: Mapping[str, Mapping[str, Any]]) -> dict[str, Scope]:
-    return {name: scope for name, entry in begun.items() if (scope := _scope(context, name, entry))}
+def _scopes(context: RunContext, started: Mapping[str, Mapping[str, Any]]) -> dict[str, Scope]:
+    return {name: scope for name, entry in started.items() if (scope := _scope(context, name, entry))}
 
 
 def _settled(context: RunContext, flying: Collection[str]) -> set[str]:
@@ -128,20 +127,19 @@ def relearn(context: RunContext) -> None:
 
 def at_head(context: RunContext, step: Step) -> None:
     """A phase is done if the lock file at HEAD says so: phases removed from the history run again."""
-    mine = [
-        name for name in context.record.steps if name.startswith(f"{step.id}:") and name not in context.record.returned
-    ]
-    if not mine:
+    returned = context.record.returned
+    phases = [name for name in context.record.steps if name.startswith(f"{step.id}:") and name not in returned]
+    if not phases:
         return
     held = _committed(context)
-    there = {name: record.key for name, record in held.steps.items()} if held else _told(context)
-    for name in mine:
+    there = {name: record.key for name, record in held.steps.items()} if held else _committed_phases(context)
+    for name in phases:
         if there.get(name) != context.record.steps[name].key:
             context.record.remove_step(name)
             context.record.remove_step(step.id)
 
 
-def _told(context: RunContext) -> dict[str, str]:
+def _committed_phases(context: RunContext) -> dict[str, str]:
     """The keys of the phases in HEAD's history, from the trailers of their commits."""
     found = reversed(history.run_commits(context.git, context.run.name))
     keyed = [commit for commit in found if commit.get("Doflow-Phase") and commit.get("Doflow-Key")]
@@ -162,9 +160,7 @@ def _learn(context: RunContext, commit: Mapping[str, str]) -> None:
         return
     phase = commit.get("Doflow-Phase", "")
     name = f"{step.id}:{phase}" if phase else step.id
-    made = (
-        {} if phase else {path: context.files.digest(path) for said in step.makes if (path := context.files.path(said))}
-    )
+    made = {path: context.files.digest(path) for path in map(context.files.path, () if phase else step.makes)}
     record = StepRecord(commit["Doflow-Key"], made=made, at=commit.get("at", ""))
     context.record.mark_uncommitted(name, step.id)
     context.complete(step.id, record, {})
@@ -173,13 +169,8 @@ def _learn(context: RunContext, commit: Mapping[str, str]) -> None:
 
 def _pending(context: RunContext, name: str, entry: Mapping[str, Any]) -> None:
     """An agent had returned. If its result is committed, log that; else its step is not done, whatever the lock file says."""
-    intent = context.record.intents.get(name)
-    if (
-        intent is not None
-        and commit.is_adopted(context.git, intent["base"], intent["new"])
-        and name in context.record.steps
-    ):
-        record = context.record.steps[name]
+    intent, record = context.record.intents.get(name), context.record.steps.get(name)
+    if record is not None and intent is not None and commit.is_adopted(context.git, intent["base"], intent["new"]):
         event = "phase_complete" if entry.get("phase") else "step_complete"
         where = {key: entry[key] for key in ("step", "phase") if key in entry}
         context.events.add(event, **where, record=record.plain(), commit=intent["new"], recovered=True)
@@ -199,7 +190,6 @@ def _scope(context: RunContext, name: str, entry: Mapping[str, Any]) -> Scope | 
     step = context.step(entry["step"])
     if step is None or (step.kind not in BY_AGENT and not _watched(step)):
         return None
-
     phase = Phase(entry["phase"], "", "", 0) if entry.get("phase") else None
     everything = step.writes is None and (phase is not None or step.kind == "shell")
     writes = None if everything else tuple(step.writes or ())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from doflow.engine.lifecycle.session import Session
 from doflow.flow import plan
-from doflow.flow.model import Flow, Param, Route, Step
+from doflow.flow.model import Flow, Param, Step
 from doflow.git import head_reader, refs
 from doflow.runs import catalogue, fingerprint, lockfile, lost_runs, session_layout
 from doflow.runs.catalogue import ResumeCommand, Run, RunRequest
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 def default_arguments(session: Session, name: str = "") -> list[str]:
     """The arguments that a command line without a flow implies: of the named run, else of the run of this branch, else of
     the only unfinished run; [] = none."""
-
     try:
         head = head_reader.find_head(str(session.root))
     except DoflowError:
@@ -50,7 +49,6 @@ def default_arguments(session: Session, name: str = "") -> list[str]:
 
 def resume_command(run: Run, head: Head) -> str:
     """The command that continues a run, whatever branch is checked out."""
-
     words = f"doit {run.flow} --run={run.name}"
     if run.branch in ("", head.branch):
         return words
@@ -61,16 +59,19 @@ def resume_command(run: Run, head: Head) -> str:
 
 def find_run(session: Session, flow: str, wish: RunRequest) -> Any:
     """The requested run, or a new one; when not executing, an ambiguous request gives a new one, too."""
-
     meant = session.project.flow(flow)
     layout = meant.layout or session.project.layout
     head = head_reader.find_head(str(session.root))
     every = catalogue.list_runs(session.root, layout)
-    known = _whole(every, wish)
+    for run in every if wish.run else ():
+        if run.trouble is not None and catalogue.is_named(run, wish.run):
+            raise run.trouble
+    known = tuple(run for run in every if run.trouble is None)
     if wish.feature_dir:
         wish = replace(wish, feature_dir=catalogue.project_folder(session.root, wish.feature_dir))
         named = catalogue.run_in_folder(session.root, wish.feature_dir)
-        known = (*known, *((named,) if named is not None and named.dir not in {run.dir for run in known} else ()))
+        if named is not None and named.dir not in {run.dir for run in known}:
+            known = (*known, named)
     if session.executing:
         known = lost_runs.with_lost_runs(session.root, meant, layout, head, known)
     done = frozenset(run.name for run in known if run.flow == flow and is_finished(session, run))
@@ -84,36 +85,20 @@ def find_run(session: Session, flow: str, wish: RunRequest) -> Any:
         if session.executing:
             raise
         found = None
-    told = wish.run or wish.feature_dir or (wish.goal is not None and not meant.in_sessions)
-    sure = wish.new if found is None else bool(told or found.branch == head.branch)
-    _doubt(every, session, flow, sure)
-    return catalogue.apply_request(found, wish) if found is not None else _new(session, meant, wish, layout, head)
-
-
-def _new(session: Session, meant: Flow, wish: RunRequest, layout: str, head: Head) -> Run:
-
-    taken = [work.context.run.name for work in session.works.values()]  # of this command, not started yet
-    new = catalogue.new_run(session.root, meant.name, wish, [*refs.branch_names(head), *taken], layout)
-    if meant.in_sessions and session.executing:
-        session_layout.check_session_path(new.dir, session.environ)
-    return new
-
-
-def _whole(every: tuple[Run, ...], wish: RunRequest) -> tuple[Run, ...]:
-    """The runs with a readable lock file; the requested one must be among them."""
-    for run in every if wish.run else ():
-        if run.trouble is not None and catalogue.is_named(run, wish.run):
-            raise run.trouble
-    return tuple(run for run in every if run.trouble is None)
-
-
-def _doubt(every: tuple[Run, ...], session: Session, flow: str, sure: bool) -> None:
-    """A run with an unreadable lock file may be the requested one, unless `sure`."""
-    for run in every:
+    named_by = wish.run or wish.feature_dir or (wish.goal is not None and not meant.in_sessions)
+    sure = wish.new if found is None else bool(named_by or found.branch == head.branch)
+    for run in every:  # one with an unreadable lock file may be the requested one
         if run.trouble is not None and run.flow in ("", flow):
             if session.executing and not sure:
                 raise run.trouble
-            session.tell(str(run.trouble))
+            session.warn_once(str(run.trouble))
+    if found is not None:
+        return catalogue.apply_request(found, wish)
+    taken = [work.context.run.name for work in session.works.values()]  # of this command, not started yet
+    new = catalogue.new_run(session.root, flow, wish, [*refs.branch_names(head), *taken], layout)
+    if meant.in_sessions and session.executing:
+        session_layout.check_session_path(new.dir, session.environ)
+    return new
 
 
 def flow_and_plan(session: Session, run: Any) -> tuple[Any, Any]:
@@ -121,7 +106,6 @@ def flow_and_plan(session: Session, run: Any) -> tuple[Any, Any]:
     flow = session.project.flow(run.flow)
     if not flow.varies:
         return flow, session.project.plan(run.flow)
-
     found = without_absent_steps(flow, run, session.environ)
     return found, plan.build_plan(found, session.project.settings())
 
@@ -133,7 +117,6 @@ def is_finished(session: Session, run: Any) -> bool:
         return bool(json.loads(path.read_bytes())["status"] == "completed")
     except (OSError, ValueError, KeyError):
         pass
-
     try:
         held = lockfile.read_lock(session.root / run.dir / lockfile.NAME)
     except WorldError:
@@ -151,49 +134,39 @@ def requested_run(session: Session, flow: str, given: Mapping[str, Any]) -> RunR
     """The requested run: from the options, completed from the environment and the goal file of the flow."""
     meant = session.project.flow(flow)
     names = [param.name for param in meant.params if param.name != "goal" and given.get(param.name)]
-    named = {name: str(given[name]) for name in names}
-    said = RunRequest(
+    wish = RunRequest(
         given.get("goal"), given.get("run") or "", given.get("feature_dir") or "", bool(given.get("new")),
-        given.get("issue") or "", given.get("branch") or "", named,
+        given.get("issue") or "", given.get("branch") or "", {name: str(given[name]) for name in names},
     )  # fmt: skip
-    if not (meant.varies or meant.in_sessions):
-        return said
-
-    return complete_request(said, meant, session.environ, session.root)
+    varies = meant.varies or meant.in_sessions
+    return complete_request(wish, meant, session.environ, session.root) if varies else wish
 
 
 def without_absent_steps(flow: Flow, run: Run, environ: Mapping[str, str]) -> Flow:
     """The flow without steps absent from this run, and without steps reachable only from them."""
     given = {param.name: param.default for param in flow.params} | dict(run.params)
-    gone = {step.id for step in flow.steps if step.only and not _there(step, given, run, environ)}
+    gone = {step.id for step in flow.steps if step.only and not _is_present(step, given, run, environ)}
     if not gone:
         return flow
-    kept = tuple(_cut(step, gone) for step in flow.steps if step.id not in gone)
+    kept = tuple(_without_steps(step, gone) for step in flow.steps if step.id not in gone)
     pipeline = tuple(name for name in flow.pipeline if name not in gone)
     reached = _reached(kept, pipeline)
     return replace(flow, steps=tuple(step for step in kept if step.id in reached), pipeline=pipeline)
 
 
-def flagged(name: str, run: Run, environ: Mapping[str, str]) -> bool:
-    """Is this variable exactly `true`? In a bug-fix session its own flag always is."""
-    return environ.get(name) == "true" or (name == session_layout.FLAG and bool(session_layout.parent_session(run.dir)))
-
-
-def _there(step: Step, given: Mapping[str, str], run: Run, environ: Mapping[str, str]) -> bool:
+def _is_present(step: Step, given: Mapping[str, str], run: Run, environ: Mapping[str, str]) -> bool:
     only = dict(step.only)
     if "param" in only and not given.get(only["param"]):
         return False
-    return not ("unless" in only and flagged(only["unless"], run, environ))
+    flag = only.get("unless", "")  # a variable that is exactly `true`; in a bug-fix session its own flag always is
+    in_bugfix = flag == session_layout.FLAG and bool(session_layout.parent_session(run.dir))
+    return not (flag and (environ.get(flag) == "true" or in_bugfix))
 
 
-def _cut(step: Step, gone: set[str]) -> Step:
-    routes = tuple(_without(rule, gone) for rule in step.routes)
-    after = None if step.after is None else tuple(name for name in step.after if name not in gone)
-    return replace(step, routes=routes, after=None if step.after and not after else after)
-
-
-def _without(rule: Route, gone: set[str]) -> Route:
-    return replace(rule, then=tuple(name for name in rule.then if name not in gone))
+def _without_steps(step: Step, gone: set[str]) -> Step:
+    routes = (replace(rule, then=tuple(name for name in rule.then if name not in gone)) for rule in step.routes)
+    after = tuple(name for name in step.after or () if name not in gone)
+    return replace(step, routes=tuple(routes), after=step.after if not step.after else after or None)
 
 
 def _reached(steps: tuple[Step, ...], pipeline: tuple[str, ...]) -> set[str]:
@@ -228,10 +201,10 @@ def choose_session(
     known: Iterable[Run], flow: Flow, wish: RunRequest, branch: str, done: frozenset[str], going_on: ResumeCommand
 ) -> Run | None:
     """The requested session, None = a new one; raises if only the user can decide."""
-    mine = _main(known, flow)
-    if wish.run or wish.feature_dir or not mine or wish.new or wish.goal is None:
+    sessions = _main_sessions(known, flow)
+    if wish.run or wish.feature_dir or not sessions or wish.new or wish.goal is None:
         return catalogue.choose_run(known, flow.name, wish, branch, done, going_on)
-    last = mine[-1]
+    last = sessions[-1]
     if last.goal_digest == catalogue.digest(wish.goal):
         return last
     if last.name in done:
@@ -251,10 +224,10 @@ def request_session(known: Iterable[Run], flow: Flow, wish: RunRequest, root: Pa
             f"{flow.name} needs {name}, which {'is empty' if (root / name).is_file() else 'does not exist'}",
             f"describe there what to build, then: doit {flow.name}",
         )
-    mine = [] if wish.feature_dir else _main(known, flow)
-    if not mine or mine[-1].goal_digest == catalogue.digest(wish.goal or ""):
+    sessions = [] if wish.feature_dir else _main_sessions(known, flow)
+    if not sessions or sessions[-1].goal_digest == catalogue.digest(wish.goal or ""):
         return wish
-    last = mine[-1]
+    last = sessions[-1]
     if not (root / last.dir / catalogue.SNAPSHOT).is_file():
         raise UsageError(
             f"session {last.name} is on branch {last.branch}, which is not checked out, and the new session builds on it",
@@ -263,9 +236,9 @@ def request_session(known: Iterable[Run], flow: Flow, wish: RunRequest, root: Pa
     return replace(wish, params={**wish.params, "previous": last.dir})
 
 
-def _main(known: Iterable[Run], flow: Flow) -> list[Run]:
-    mine = [run for run in known if run.flow == flow.name and not session_layout.parent_session(run.dir)]
-    return sorted(mine, key=lambda run: int(session_layout.sequence_number(run.dir) or 0))
+def _main_sessions(known: Iterable[Run], flow: Flow) -> list[Run]:
+    found = [run for run in known if run.flow == flow.name and not session_layout.parent_session(run.dir)]
+    return sorted(found, key=lambda run: int(session_layout.sequence_number(run.dir) or 0))
 
 
 def _goal(flow: Flow) -> Param:

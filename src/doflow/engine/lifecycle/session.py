@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,6 @@ from doflow.util.process import notify, runner
 
 if TYPE_CHECKING:
     from doflow.engine.lifecycle.status_file import StatusFile
-    from doflow.engine.view_text import View
     from doflow.flow.model import Outcome
     from doflow.runs.context import RunContext
 
@@ -39,20 +39,17 @@ class ActiveRun:
 
     def __init__(self, context: RunContext, status_file: StatusFile) -> None:
         self.context = context
-        self._fence: Fence | None = None
         self.status_file = status_file
         self.slots = StepSlots()
-        self.entered = self.begun = False
+        self.entered = self.started = False
         self.whole = False
         self.back: tuple[str, ...] = ()  # paths restored after a killed process
         self.dot_mirror: Any = None  # writes the statuses of a DOT pipeline back into its file
         self.ends: dict[str, Mapping[str, Any]] = {}
 
-    @property
+    @cached_property
     def fence(self) -> Fence:
-        if self._fence is None:
-            self._fence = Fence(self.context)
-        return self._fence
+        return Fence(self.context)
 
     @property
     def written(self) -> bool:
@@ -80,16 +77,13 @@ class Session:
         self.works: dict[str, ActiveRun] = {}
         self.stamped: dict[str, str] = {}
         self.holder: Holder | None = None
-        self._project: project.Project | None = None
         self._view: View | None = None
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._makers: dict[str, str] = {}
 
-    @property
+    @cached_property
     def project(self) -> project.Project:
-        if self._project is None:
-            self._project = project.open_project(self.root, self.environ, self.words)
-        return self._project
+        return project.open_project(self.root, self.environ, self.words)
 
     @property
     def view(self) -> View:
@@ -136,19 +130,14 @@ class Session:
 
     def _succeed(self, holder: Holder) -> None:
         """Clean up after a killed run: kill its processes, remove its stale git locks."""
-
         for place, _, _ in os.walk(self.root / state_folder.STORE):
             atomic_files.remove_temporaries(place)
-
         if holder.dead:
-            alive = runner.kill_marked(
-                f"{runner.MARK}={holder.dead}.*".encode(), os.fsencode(f"DOFLOW_RUN_DIR={self.root}/*")
-            )
-            if alive:
-                self.warn(
-                    f"killed {len(alive)} process{'es' if len(alive) > 1 else ''} left over from an interrupted run: "
-                    f"{', '.join(map(str, sorted(alive)))}"
-                )
+            marks = f"{runner.MARK}={holder.dead}.*".encode(), os.fsencode(f"DOFLOW_RUN_DIR={self.root}/*")
+            if killed := runner.kill_marked(*marks):
+                many = f"{len(killed)} process{'es' if len(killed) > 1 else ''}"
+                names = ", ".join(map(str, sorted(killed)))
+                self.warn(f"killed {many} left over from an interrupted run: {names}")
         freed = stale_locks.remove_stale_locks(head_reader.find_head(str(self.root)), holder.left)
         if freed:
             self.warn(f"removed stale git locks of an interrupted run: {', '.join(freed)}")
@@ -156,36 +145,39 @@ class Session:
     def begin(self, work: ActiveRun) -> None:
         """Before the first step runs: preflight, then create the run on disk. Once."""
         with work.context.guard:
-            if work.begun:
+            if work.started:
                 return
-
-            start.preflight(work.context, paying=self.executing)
+            context, chosen = work.context, work.context.settings
+            start.preflight(context, paying=self.executing)
             state_folder.create(self.root)
             if self.holder is not None:
                 self.holder.sign()
-            work.context.state_dir.mkdir(parents=True, exist_ok=True)
-            uptodate_stamp.remove_stamp(str(self.root), work.context.flow.name)
+            context.state_dir.mkdir(parents=True, exist_ok=True)
+            uptodate_stamp.remove_stamp(str(self.root), context.flow.name)
             work.entered = True
-            start.create_run(work.context)
+            start.create_run(context)
             if self.executing:
-                start.record_options(work.context)
-            chosen = work.context.settings
+                start.record_options(context)
             if self.executing and (chosen.gates or chosen.route_agents or chosen.step_timeouts):
-                start.warn_about_settings(work.context)
-            work.begun = True
+                start.warn_about_settings(context)
+            work.started = True
 
     def finish(self, interrupted: bool) -> None:
         """Write the final status, in agreement with the exit code; stamp a complete run."""
-
         for work in self.works.values():
             try:
-                self._last(work, interrupted)
-            except DoflowError as error:
+                deferred.now()
+                if interrupted and work.written:
+                    fields = next_steps.event_fields("", (next_steps.resume(work.context),), work.context)
+                    work.context.events.add("paused", message="interrupted", **fields)
+                    work.status_file.finish("paused", "interrupted")
+                elif work.written or (work.whole and self.code == 0):
+                    self._finish(work)
+            except (DoflowError, OSError) as error:
                 self.note(1)
+                if isinstance(error, OSError):
+                    error = atomic_files.io_error("use", os.fsdecode(error.filename or self.root), error)
                 self.warn(str(error))
-            except OSError as error:
-                self.note(1)
-                self.warn(str(atomic_files.io_error("use", os.fsdecode(error.filename or self.root), error)))
             work.context.close()
         for flow, run in self.stamped.items() if not self.code else ():
             if flow in self.asked:
@@ -198,18 +190,8 @@ class Session:
             if work.written and work.context.settings.notify:
                 self._notify(work)
 
-    def _last(self, work: ActiveRun, interrupted: bool) -> None:
-        deferred.now()
-        if interrupted and work.written:
-            steps = (next_steps.resume(work.context),)
-            work.context.events.add("paused", message="interrupted", **next_steps.event_fields("", steps, work.context))
-            work.status_file.finish("paused", "interrupted")
-        elif work.written or (work.whole and self.code == 0):
-            self._finish(work)
-
     def _notify(self, work: ActiveRun) -> None:
         """Run the notify program, after everything is written and the lock is released."""
-
         context = work.context
         if session_layout.parent_session(context.run.dir):
             return  # the parent run notifies
@@ -227,7 +209,7 @@ class Session:
             work.dot_mirror.write(status)
         if status == "completed":
             state_folder.create(self.root)
-            finish.complete_run(work.context, work.begun)
+            finish.complete_run(work.context, work.started)
             work.status_file.finish(status)
             finish.write_stamp(work.context, self.project, self.environ)
         elif work.written:
@@ -250,10 +232,10 @@ class Session:
         with suppress(OSError, ValueError):  # ignore a closed terminal
             sys.__stderr__.write(text + "\n") if sys.__stderr__ else None
 
-    def tell(self, text: str) -> None:
-        """Print a warning once, even if several flows cause it."""
-        if text not in self._told:
-            self._told.add(text)
+    def warn_once(self, text: str) -> None:
+        """A warning that several flows may cause is printed once."""
+        if text not in self._warned:
+            self._warned.add(text)
             self.warn(text)
 
     @property

@@ -29,11 +29,12 @@ from doflow.util.hints import Next
 def preflight(context: RunContext, paying: bool = True) -> None:
     """Raise now for everything that would make a run fail later. Not `paying`: the user decides, no agent is called."""
     static_checks.refuse_unsupported(context.flow)
-    _folders(context)
+    _check_folders(context)
     head = context.head
-    trouble = head_reader.commit_obstacle(head)
-    if trouble:
-        raise WorldError(trouble, _ending(context))
+    if obstacle := head_reader.commit_obstacle(head):
+        merging = head_reader.operation_in_progress(head)[0]  # the run's lock file may be part of the conflict
+        hint = conflicts.resolution_hint(str(context.run_dir / lockfile.NAME)) if merging else ""
+        raise WorldError(obstacle, hint)
     if not refs.identity(head):
         raise WorldError(
             "Git identity is not configured (user.name, user.email)",
@@ -46,25 +47,11 @@ def preflight(context: RunContext, paying: bool = True) -> None:
     if context.settings.verify:
         commit_hooks.check_hooks_unchanged(context)
     if context.run.fresh:
-        _params(context)
-    if (
-        not context.run.fresh
-        and context.run.branch
-        and head.branch != context.run.branch
-        and not context.options.reopen
-    ):
+        _check_params(context)
+        if context.settings.branch == "new" and context.run.branch != head.branch:
+            _check_new_branch(context)
+    elif context.run.branch and head.branch != context.run.branch and not context.options.reopen:
         raise _elsewhere(context)
-    if context.run.fresh and context.settings.branch == "new" and context.run.branch != head.branch:
-        _new_branch(context)
-
-
-def _ending(context: RunContext) -> str:
-    """How to resolve the conflict in progress, if the run's lock file is part of it."""
-    return (
-        conflicts.resolution_hint(str(context.run_dir / lockfile.NAME))
-        if head_reader.operation_in_progress(context.head)[0]
-        else ""
-    )
 
 
 def _elsewhere(context: RunContext) -> WorldError:
@@ -80,14 +67,14 @@ def _elsewhere(context: RunContext) -> WorldError:
     )
 
 
-def _folders(context: RunContext) -> None:
+def _artifact_folders(context: RunContext) -> list[str]:
+    return [os.path.dirname(context.files.path(said)) for step in context.flow.steps for said in step.makes]
+
+
+def _check_folders(context: RunContext) -> None:
     """Raise if an artifact folder is a symbolic link (changes there can be neither watched nor committed), or if the run's
     folder is a file."""
-    said = [
-        context.run.dir,
-        *(os.path.dirname(context.files.path(name)) for step in context.flow.steps for name in step.makes),
-    ]
-    for folder in dict.fromkeys(said):
+    for folder in dict.fromkeys([context.run.dir, *_artifact_folders(context)]):
         parts = folder.split("/")
         for depth in range(1, len(parts) + 1 if folder else 1):
             path = "/".join(parts[:depth])
@@ -101,14 +88,14 @@ def _folders(context: RunContext) -> None:
                     f"give it another name:   git mv '{path}' OTHER   (mv, if it is untracked)",
                 )
             if stat.S_ISLNK(mode):
-                whose = "the run folder" if folder == context.run.dir else f"artifacts in {folder}/"
+                what = "the run folder" if folder == context.run.dir else f"artifacts in {folder}/"
                 raise WorldError(
-                    f"{path} is a symbolic link (to {os.readlink(context.root / path)}), so {whose} cannot be watched or committed",
+                    f"{path} is a symbolic link (to {os.readlink(context.root / path)}), so {what} cannot be watched or committed",
                     f"replace it with a folder:   rm '{path}' && mkdir '{path}'   (the target is kept)",
                 )
 
 
-def _new_branch(context: RunContext) -> None:
+def _check_new_branch(context: RunContext) -> None:
     """Raise if the branch cannot be created, or exists with other commits: the run's folder and lock file are there."""
     head, branch = context.head, context.run.branch
     ref, names = refs.branch_ref(head, branch), refs.branch_refs(head)
@@ -123,20 +110,23 @@ def _new_branch(context: RunContext) -> None:
 
 def remove_temporaries(context: RunContext) -> None:
     """Remove temporary files that a killed process may have left."""
-    made = {os.path.dirname(context.files.path(said)) for step in context.flow.steps for said in step.makes}
-    for folder in {context.run_dir, context.state_dir, *(context.root / path for path in made)}:
+    for folder in {context.run_dir, context.state_dir, *(context.root / path for path in _artifact_folders(context))}:
         atomic_files.remove_temporaries(folder)
 
 
 def create_run(context: RunContext) -> None:
     """Create a new run on disk: folder, input.md, branch, lock file. Safe to repeat after a crash."""
+    _remove_stale_files(context)
+    if context.run.fresh:
+        _create(context)
+    elif context.options.reopen and context.run.branch != context.head.branch:
+        _move(context)
+    if context.settings.verify:
+        commit_hooks.record_hooks(context)
+
+
+def _create(context: RunContext) -> None:
     run = context.run
-    _transient(context)
-    if not run.fresh:
-        if context.options.reopen and run.branch != context.head.branch:
-            _moved(context)
-        _hooks(context)
-        return
     branch = run.branch if context.settings.branch == "new" else context.head.branch
     context.events.add(
         "run_started", event_log.LATER, flow=run.flow, goal=run.goal, branch=branch, issue=run.issue, dir=run.dir,
@@ -144,17 +134,17 @@ def create_run(context: RunContext) -> None:
     )  # fmt: skip
     context.run_dir.mkdir(parents=True, exist_ok=True)
     if branch != context.head.branch:
-        _branch(context, branch)
+        head, known = context.head, branch in refs.branch_names(context.head)
+        context.switched_to(refs.switch_branch(head, branch) if known else refs.make_branch(head, branch, head.commit))
     text = catalogue.goal_text(run.goal, context.input)
     atomic_files.write_file(str(context.run_dir / context.input), text.encode("utf-8", "surrogateescape"), sync=False)
     if context.flow.in_sessions:
-        _session(context)
+        _write_session_files(context)
     write_subflow_inputs(context)
     context.replace_run(replace(run, branch=branch, fresh=False))
     context.write_lock(sync=False)
     for name in (*context.given, lockfile.NAME):
         atomic_files.sync_soon(str(context.run_dir / name))
-    _hooks(context)
 
 
 def record_options(context: RunContext) -> None:
@@ -165,37 +155,28 @@ def record_options(context: RunContext) -> None:
         context.record.choose_options(lasting)
 
 
-def _moved(context: RunContext) -> None:
+def _move(context: RunContext) -> None:
     """--reopen when the run's branch is gone: move an unfinished run to this branch."""
-
     last = context.record.last_event.get("event")
-    ended = last == "pipeline_complete" or (
-        not last and all(name in context.record.steps for name in context.order.active())
-    )
+    done = all(name in context.record.steps for name in context.order.active())
+    ended = last == "pipeline_complete" or (not last and done)
     if ended or not context.head.branch or not lost_runs.branch_is_gone(context):
         return
     context.replace_run(replace(context.run, branch=context.head.branch))
     commit.commit_lock(context, f"Continue {context.run.name} on {context.run.branch}")
 
 
-def _hooks(context: RunContext) -> None:
-    if context.settings.verify:
-        commit_hooks.record_hooks(context)
-
-
-def _session(context: RunContext) -> None:
+def _write_session_files(context: RunContext) -> None:
     """Write where a session comes from, and the log of the nested-run guard."""
-    previous = context.run.params.get("previous", "")
-    if previous:
-        atomic_files.write_file(
-            str(context.run_dir / session_layout.DELTA), f"{session_layout.sequence_number(previous)}\n".encode()
-        )
+    if previous := context.run.params.get("previous", ""):
+        number = f"{session_layout.sequence_number(previous)}\n"
+        atomic_files.write_file(str(context.run_dir / session_layout.DELTA), number.encode())
     os.makedirs(context.state_dir / "logs", exist_ok=True)
-    told = "".join(f"{line}\n" for line in session_layout.debug_lines(context.run.dir, context.environ))
-    atomic_files.write_file(str(context.state_dir / "logs" / "guard.log"), told.encode(), sync=False)
+    lines = "".join(f"{line}\n" for line in session_layout.debug_lines(context.run.dir, context.environ))
+    atomic_files.write_file(str(context.state_dir / "logs" / "guard.log"), lines.encode(), sync=False)
 
 
-def _transient(context: RunContext) -> None:
+def _remove_stale_files(context: RunContext) -> None:
     """Remove transient files of other runs."""
     left = os.path.lexists(context.root / state_folder.TASK_LIST)
     if left or (context.run.fresh and os.listdir(context.state_dir)):
@@ -217,27 +198,12 @@ def write_subflow_inputs(context: RunContext) -> None:
             context.record.add_artifacts({path: Artifact(context.files.digest(path), "doflow")})
 
 
-def _params(context: RunContext) -> None:
-    missing = [
-        param.name for param in context.flow.params if param.required and not context.params.get(param.name, "").strip()
-    ]
-    if missing:
-        name = missing[0]
-        raise UsageError(
-            f"{context.flow.name} needs --{name}: {catalogue.shorten(_about(context, name))}",
-            f'doit {context.flow.name} --{name}="…"',
-        )
-
-
-def _about(context: RunContext, name: str) -> str:
-    return next((param.about for param in context.flow.params if param.name == name), "") or "what to build"
-
-
-def _branch(context: RunContext, branch: str) -> None:
-    if branch in refs.branch_names(context.head):
-        context.switched_to(refs.switch_branch(context.head, branch))
-    else:
-        context.switched_to(refs.make_branch(context.head, branch, context.head.commit))
+def _check_params(context: RunContext) -> None:
+    for param in context.flow.params:
+        if param.required and not context.params.get(param.name, "").strip():
+            about = catalogue.shorten(param.about or "what to build")
+            command = f'doit {context.flow.name} --{param.name}="…"'
+            raise UsageError(f"{context.flow.name} needs --{param.name}: {about}", command)
 
 
 _AFTER = "after-"
@@ -264,8 +230,8 @@ def among(chosen: Settings, steps: Collection[str]) -> Iterator[UnknownName]:
     for path, known in (*gates, *routes, *times):
         if not known:
             before = _AFTER if path[0] == "gates" else ""
-            said = ".".join(path)
-            who = next((who for leaf, who in where.items() if leaf == said or leaf.startswith(f"{said}.")), FILE)
+            name = ".".join(path)
+            who = next((who for leaf, who in where.items() if leaf == name or leaf.startswith(f"{name}.")), FILE)
             close = nearest(path[-1].removeprefix(before), sorted(steps), 0.7)
             yield UnknownName(path, who, close.replace("'", f"'{before}", 1))
 
@@ -293,15 +259,14 @@ def steps(*flows: Flow, known: dict[str, Flow]) -> set[str]:
 
 def warn_about_settings(context: RunContext) -> None:
     """Warn about names close to a step of this run that match no step of any flow."""
-    mine = {step.id for step in context.flow.steps}
-    near = {one.path: one for one in among(context.settings, mine) if one.near}
+    own = {step.id for step in context.flow.steps}
+    near = {one.path: one for one in among(context.settings, own) if one.near}
     if not near:
         return
     try:
         flows = loader.load_catalogue(context.root, context.settings.command_variant).flows
     except FlowError:
         return
-    for one in among(context.settings, mine | steps(*flows.values(), known=flows)):
+    for one in among(context.settings, own | steps(*flows.values(), known=flows)):
         if one.path in near:
-            message = f"{one.where}: {one.message}; {near[one.path].near}"
-            context.events.add("warning", message=message)
+            context.events.add("warning", message=f"{one.where}: {one.message}; {near[one.path].near}")

@@ -30,8 +30,7 @@ class StatusFile:
         self._current = ""
         self._status = "active"
         self._why: dict[str, Any] = {}
-        self._heard: list[tuple[str, str, dict[str, Any]]] = []
-        self._begun = False
+        self._ends: list[tuple[str, str, dict[str, Any]]] = []
         self._writing = threading.Lock()
 
     def on_event(self, entry: Mapping[str, Any]) -> None:
@@ -39,10 +38,8 @@ class StatusFile:
         if event in ("step_starting", "phase_starting"):
             self._current = entry["step"]
             self._status, self._why = "active", {}
-            self._begun = True
         elif event in ("gate", "clarification"):
-            kind = "gate" if event == "gate" else "clarification"
-            self._set("awaiting-approval", entry, pendingApproval={"type": kind, "step": entry["step"]})
+            self._set("awaiting-approval", entry, pendingApproval={"type": event, "step": entry["step"]})
         elif event == "paused":
             self._set("paused", entry)
         elif event == "rate_limited":
@@ -66,9 +63,7 @@ class StatusFile:
             deferred.at(max(moment, time.monotonic()), self._soon)
             return
         try:
-            with suppress(
-                WorldError, OSError
-            ):  # derived data: the event log is authoritative, and the end is written again
+            with suppress(WorldError, OSError):  # the event log is authoritative, and the end is written again
                 self.write()
         finally:
             self._writing.release()
@@ -76,11 +71,11 @@ class StatusFile:
     def finish(self, status: str, reason: str = "") -> None:
         """Write the final status of a process, in agreement with its exit code."""
         wanted = ("paused", "awaiting-approval") if status == "paused" else (status,)
-        told = [found for found in self._heard if found[0] in wanted]
+        matching = [end for end in self._ends if end[0] in wanted]
         if reason:
             self._why = {"pauseReason": reason}
-        elif told:  # the outcome that matches the exit code
-            status, self._current, self._why = told[-1]
+        elif matching:  # the outcome that matches the exit code
+            status, self._current, self._why = matching[-1]
         elif status in ("completed", "active"):
             self._why = {}
         self._status = status
@@ -88,13 +83,12 @@ class StatusFile:
         self.write()
 
     def write(self) -> None:
-        began = time.monotonic()
+        before = time.monotonic()
         path = self._context.state_dir / "pipeline-state.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.values())
-        atomic_files.write_file(str(path), text.encode() + b"\n", sync=False)
+        atomic_files.write_file(str(path), json.dumps(self.values()).encode() + b"\n", sync=False)
         self._last = time.monotonic()
-        self._gap = max(_GAP, _SHARE * (self._last - began))
+        self._gap = max(_GAP, _SHARE * (self._last - before))
 
     def values(self) -> dict[str, Any]:
         book, run = self._context.record, self._context.run
@@ -106,9 +100,7 @@ class StatusFile:
             "flow": run.flow,
             "variant": book.variant,
             "pipeline": order,
-            "completed": [
-                name for name in order if name in book.steps or (kinds.get(name) == "gate" and self._yes(name))
-            ],
+            "completed": [name for name in order if name in book.steps or self._is_approved_gate(name)],
             "current": "" if self._status == "completed" else self._current,
             "status": self._status,
             "pauseReason": self._why.get("pauseReason", ""),
@@ -123,13 +115,15 @@ class StatusFile:
             "updated": now(),
         }
 
-    def _yes(self, name: str) -> bool:
+    def _is_approved_gate(self, name: str) -> bool:
         """A gate has no record: it is done while what it shows is approved."""
         step = self._context.flow.step(name)
-        return step is not None and (self._context.frozen or gate.is_approved(step, self._context))
+        if step is None or step.kind != "gate":
+            return False
+        return self._context.frozen or gate.is_approved(step, self._context)
 
     def _set(self, status: str, entry: Mapping[str, Any], **more: Any) -> None:
         self._current = entry.get("step", self._current)
         self._status = status
         self._why = {"pauseReason": entry.get("message", ""), **more}
-        self._heard.append((status, self._current, self._why))
+        self._ends.append((status, self._current, self._why))
