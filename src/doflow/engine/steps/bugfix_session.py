@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,8 @@ def _folder(context: RunContext, text: str) -> str:
     """The session started for this report, else a new one."""
     above = f"{context.run.dir}/{session_layout.BUGFIX}"
     there = sorted(os.listdir(context.root / above)) if (context.root / above).is_dir() else []
-    mine = [name for name in there if name.endswith(f"_{session_layout.session_hash(text)}")]
-    return f"{above}/{mine[-1]}" if mine else session_layout.new_session_folder(above, there, text)
+    same = [name for name in there if name.endswith(f"_{session_layout.session_hash(text)}")]
+    return f"{above}/{same[-1]}" if same else session_layout.new_session_folder(above, there, text)
 
 
 def _argv(folder: str, report: str, context: RunContext) -> tuple[str, ...]:
@@ -65,22 +64,20 @@ def _argv(folder: str, report: str, context: RunContext) -> tuple[str, ...]:
     return (sys.executable, "-P", "-c", _SELF, "run", context.flow.name, *words)
 
 
-def _outcome(code: int, folder: str, said: str, context: RunContext) -> Outcome:
+def _outcome(code: int, folder: str, output: str, context: RunContext) -> Outcome:
     """The outcome of the session, from its exit code and its state file."""
     name = session_layout.run_name(folder)
     state = _state(context.root / state_folder.RUNS / name / "pipeline-state.json")
-    why = state.get("pauseReason") or said.strip() or f"it ended with exit code {code}"
-    status = Next(("doflow", "status", name), does="shows its status")
-    steps = (status, next_steps.resume(context, link="then"))
-    told = Outcome(Status.FAILED, f"the bug-fix session {folder} did not succeed: {why}", next=steps)
+    why = state.get("pauseReason") or output.strip() or f"it ended with exit code {code}"
+    steps = (Next(("doflow", "status", name), does="shows its status"), next_steps.resume(context, link="then"))
     if code == 0 and state.get("status") == "completed":
         return Outcome(Status.DONE, marker=name.rpartition(".")[2])
     if code == 2:
-        return replace(told, status=Status.PAUSED, reason=f"the bug-fix session {folder} waits: {why}")
+        return Outcome(Status.PAUSED, f"the bug-fix session {folder} waits: {why}", next=steps)
     if code == 3:
-        resume_at = str(state.get("resumeAt", ""))
-        return replace(told, status=Status.RATE_LIMITED, reason=why, next=(), resume_at=resume_at)
-    return replace(told, status=Status.CANCELLED) if code == 130 else told
+        return Outcome(Status.RATE_LIMITED, why, resume_at=str(state.get("resumeAt", "")))
+    status = Status.CANCELLED if code == 130 else Status.FAILED
+    return Outcome(status, f"the bug-fix session {folder} did not succeed: {why}", next=steps)
 
 
 def _state(path: Path) -> Mapping[str, Any]:

@@ -66,10 +66,9 @@ def question(step: Step, context: RunContext) -> str:
 
 def shown_files(step: Step, context: RunContext) -> str:
     """The files to approve, as text: those that exist, or are known from another branch."""
-    known = context.record.artifacts
-    paths = [
-        path for path in _material(step, context) if step.kind != "gate" or path in known or context.files.digest(path)
-    ]
+    paths, known = _material(step, context), context.record.artifacts
+    if step.kind == "gate":
+        paths = [path for path in paths if path in known or context.files.digest(path)]
     more = f" and {len(paths) - _MANY} more" if len(paths) > _MANY else ""
     return ", ".join(paths[:_MANY]) + more
 
@@ -82,13 +81,13 @@ def _material(step: Step, context: RunContext) -> list[str]:
 
 def approval_commands(step: Step, context: RunContext) -> tuple[Next, ...]:
     """The commands to approve and to reject. Only a step whose agent reads notes can be rejected."""
-    yes, whose = Next(("doflow", "approve", step.id)), maker(step, context)
-    if whose is None:
-        return (yes,)
-    if whose.kind in NOTELESS:
-        return yes, next_steps.resume(context, f"--force={whose.id}", does="runs it again", link="or")
-    name = f"{whose.id}:ITEM" if whose.foreach else whose.id
-    return yes, Next(("doflow", "reject", name, "--note", "…"), link="or")
+    approve, made_by = Next(("doflow", "approve", step.id)), maker(step, context)
+    if made_by is None:
+        return (approve,)
+    if made_by.kind in NOTELESS:
+        return approve, next_steps.resume(context, f"--force={made_by.id}", does="runs it again", link="or")
+    name = f"{made_by.id}:ITEM" if made_by.foreach else made_by.id
+    return approve, Next(("doflow", "reject", name, "--note", "…"), link="or")
 
 
 def maker(step: Step, context: RunContext) -> Step | None:

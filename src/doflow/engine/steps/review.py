@@ -6,13 +6,11 @@ persona or no answer is never a pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 from doflow.agents import call, prompt_text, selection, spending
-from doflow.agents.rate_limits import RateLimitWait
 from doflow.agents.registry import parse_resume_time
 from doflow.engine.jobs import agent_results, job_runner, outcomes
 from doflow.engine.jobs.commit import complete_job
@@ -29,7 +27,7 @@ from doflow.runs.job import Job
 from doflow.runs.lockfile import Artifact
 from doflow.util import atomic_files
 from doflow.util.hints import Next
-from doflow.util.process import environment, runner as process
+from doflow.util.process import runner as process
 from doflow.util.process.runner import Command
 
 _AT_ONCE = 4
@@ -37,15 +35,13 @@ _AT_ONCE = 4
 
 def run(step: Step, context: RunContext, fence: Fence) -> Outcome:
     job = Job(step, context.key(step), (), ())
-    outcome = _missing(job, context)
+    outcome = _missing(job)
     if outcome is None:
         context.events.add("step_starting", step=step.id, attempt=1, key=job.key.key)
-        by_command = (step.mode or context.settings.review_mode) == "command"
-        outcome = _with_patience(
-            job,
-            context,
-            lambda: run_review_command(job, context) if by_command else _rounds(job, context, fence),
-        )
+        if (step.mode or context.settings.review_mode) == "command":
+            outcome = job_runner.wait_for_limits(job, context, lambda: run_review_command(job, context))
+        else:
+            outcome = job_runner.wait_for_limits(job, context, lambda: _rounds(job, context, fence))
     if outcome.ok:
         outcome = _done(step, context, outcome)
     if not outcome.ok:
@@ -53,26 +49,12 @@ def run(step: Step, context: RunContext, fence: Fence) -> Outcome:
     return outcome
 
 
-def _with_patience(job: Job, context: RunContext, review: Callable[[], Outcome]) -> Outcome:
-    """Repeat while rate limited and the settings allow waiting, or another agent can take over."""
-    waiting = RateLimitWait(job, context)
-    ended: Outcome | None = None
-    while ended is None:
-        ended = waiting.over(review())
-    return outcomes.with_resume_time(ended, context)
-
-
-def _missing(job: Job, context: RunContext) -> Outcome | None:
+def _missing(job: Job) -> Outcome | None:
     if job.key.missing:
-        names = ", ".join(job.key.missing)
-        why = Next(("doflow", "why", job.name))
-        return Outcome(
-            Status.FAILED, f"{job.name}: missing input{'s' if len(job.key.missing) > 1 else ''}: {names}", next=(why,)
-        )
+        return outcomes.missing_inputs(job, job.key.missing, Next(("doflow", "why", job.name)))
     if not job.step.personas:
-        return Outcome(
-            Status.FAILED, f"{job.name} has no personas, so there are no reviewers", "add some: personas: [critical]"
-        )
+        reason = f"{job.name} has no personas, so there are no reviewers"
+        return Outcome(Status.FAILED, reason, "add some: personas: [critical]")
     return None
 
 
@@ -81,11 +63,8 @@ def _rounds(job: Job, context: RunContext, fence: Fence) -> Outcome:
     depth, most = review_progress.depth(step, context)
     now = review_progress.replay(step.id, context.record.review(step.id))
     here = review_progress.material_digest(step, context)
-    if (
-        now is None
-        or review_progress.is_outdated(job, context)
-        or (now.of != here and not _is_fixed(job, now, context))
-    ):
+    outdated = now is None or review_progress.is_outdated(job, context)
+    if now is None or outdated or (now.of != here and not _is_fixed(job, now, context)):
         now = Progress(1, here)
         reviewers.record_review_event(context, "review_started", step=step.id, of=now.of, depth=depth)
     while True:
@@ -121,9 +100,8 @@ def _spent(step: Step, context: RunContext, round_: int) -> bool:
     full = spending.budget_stop(step, context)
     if full is not None:
         message = f"{full.reason}: {step.id} ends after round {round_} with open findings"
-        context.events.add(
-            "warning", step=step.id, message=message, **next_steps.event_fields(full.hint, full.next, context)
-        )
+        fields = next_steps.event_fields(full.hint, full.next, context)
+        context.events.add("warning", step=step.id, message=message, **fields)
     return full is not None
 
 
@@ -168,18 +146,17 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], context: RunCon
     """One call of the fixer, which may change the reviewed files; its changes are committed. `text` = the commit id."""
     step = job.step
     listed = findings.format_findings(blocking)
-    mine = review_progress.fixable_files(step, context)
-    writes = None if context.order.reviews_code(step) else tuple(f"/{path}" for path in mine)
-    work = replace(review_progress.fix_job(step, now, blocking), writes=writes, repairs=frozenset(mine))
+    files = review_progress.fixable_files(step, context)
+    writes = None if context.order.reviews_code(step) else tuple(f"/{path}" for path in files)
+    work = replace(review_progress.fix_job(step, now, blocking), writes=writes, repairs=frozenset(files))
     if now.of != review_progress.material_digest(step, context) and review_progress.is_fixed(work, context):
         return Outcome(Status.DONE, text=review_progress.commit_of(work, context))
 
     def produce(job: Job, context: RunContext, attempt: int) -> Outcome:
         ask = call.build_ask(job, context, selection.find_profile(job.step, context), attempt, "fixer", "")
-        ask = replace(
-            ask, prompt=prompt_text.fix_prompt(step.id, context.run.dir, listed, mine, writes is None), round=now.round
-        )
-        return call.send(ask, job, context, step_logs.log_path(job, context, attempt, "fixer"))
+        prompt = prompt_text.fix_prompt(step.id, context.run.dir, listed, files, writes is None)
+        log = step_logs.log_path(job, context, attempt, "fixer")
+        return call.send(replace(ask, prompt=prompt, round=now.round), job, context, log)
 
     outcome = job_runner.run_job(work, context, fence, produce)
     return replace(outcome, text=context.last_commit) if outcome.ok else outcome
@@ -237,9 +214,6 @@ def _worst(outcomes: list[Outcome]) -> Outcome | None:
     return min(outcomes, key=lambda found: order.get(found.status, len(rank)), default=None)
 
 
-_HOUR = 3600
-
-
 def run_review_command(job: Job, context: RunContext) -> Outcome:
     """0 converged, 1 error, 2 NO-GO, 3 rate limit; any other code is an error, never a pass."""
     step = job.step
@@ -248,7 +222,7 @@ def run_review_command(job: Job, context: RunContext) -> Outcome:
         hint = "doflow.yaml: review_command: [./review.sh], or review_mode: llm"
         return Outcome(Status.FAILED, f"{step.id} uses review_mode command, but review_command is not set", hint)
     target = context.files.path(step.reads[0].path) if step.reads else context.run.dir
-    words = (
+    options = (
         "--type",
         step.id,
         "--target",
@@ -260,17 +234,16 @@ def run_review_command(job: Job, context: RunContext) -> Outcome:
     )
     log = step_logs.log_path(job, context, 1)
     Path(log).unlink(missing_ok=True)
-    extra = {"DOFLOW_RUN": context.run.name, "DOFLOW_RUN_DIR": str(context.run_dir), "DOFLOW_STEP": step.id}
-    command = Command((*argv, *words), env=environment.for_shell(context.environ, extra), cwd=str(context.root))
+    command = Command((*argv, *options), env=context.step_environment(step.id), cwd=str(context.root))
     result = process.run(command, log, log, step_logs.job_timeout(job, context), step_logs.heartbeat(job, context, log))
-    said = process.tail(log, 1500)
+    output = process.tail(log, 1500)
     steps = next_steps.show_logs_then_resume(step.id, context, "shows its output")
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, "interrupted")
     if result.stopped or result.code not in (0, 2, 3):
-        return Outcome(Status.FAILED, f"{process.explain(result, argv)}\n{said}", next=steps)
+        return Outcome(Status.FAILED, f"{process.explain(result, argv)}\n{output}", next=steps)
     if result.code == 2:
-        return Outcome(Status.PAUSED, f"NO-GO: {step.id} did not converge\n{said}", next=steps)
+        return Outcome(Status.PAUSED, f"NO-GO: {step.id} did not converge\n{output}", next=steps)
     if result.code == 3:
         return Outcome(Status.RATE_LIMITED, f"{argv[0]} is rate limited", next=steps, resume_at=parse_resume_time(""))
     return Outcome(Status.DONE, marker="GO")

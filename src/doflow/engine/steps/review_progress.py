@@ -79,8 +79,8 @@ def is_outdated(job: Job, context: RunContext) -> bool:
         return entry is not None and entry["key"] != job.key.key
     if context.record.review(job.step.id)[0]["at"] > record.at:
         return False
-    told = any(record.parts.get(part) != job.key.parts.get(part) for part in ("prompt", "voices"))
-    return told or bool(freshness.compare_settings(job.step, record, context).reasons)
+    changed = any(record.parts.get(part) != job.key.parts.get(part) for part in ("prompt", "voices"))
+    return changed or bool(freshness.compare_settings(job.step, record, context).reasons)
 
 
 def depth(step: Step, context: RunContext) -> tuple[str, int]:
@@ -97,17 +97,12 @@ def depth(step: Step, context: RunContext) -> tuple[str, int]:
     return name, step.rounds or most
 
 
-def fix_diff(now: Progress, context: RunContext) -> str:
-    return history.commit_patch(context.git, now.fix) if now.fix else ""
-
-
 def fix_job(step: Step, now: Progress, blocking: Sequence[Finding]) -> Job:
     """The fixer's job in this round; its key covers the findings and the material."""
     listed = findings.format_findings(blocking)
     title = f"{len(blocking)} finding{'s' if len(blocking) > 1 else ''} of round {now.round}"
-    key = fingerprint.Key(
-        fingerprint.short_hash([now.of, listed], 64), {"findings": fingerprint.short_hash(listed)}, {}
-    )
+    parts = {"findings": fingerprint.short_hash(listed)}
+    key = fingerprint.Key(fingerprint.short_hash([now.of, listed], 64), parts, {})
     fixer = replace(step, agent=step.fixer or step.agent, prompt=None)
     return Job(fixer, key, phase=Phase(f"fix{now.round}", title, listed, 0), subject=f"{step.id}: {title}")
 

@@ -9,7 +9,8 @@ from doflow.engine.steps import review_progress
 from doflow.engine.steps.review_progress import Progress
 from doflow.flow import findings
 from doflow.flow.findings import Answer
-from doflow.flow.model import Outcome, Retry, Status
+from doflow.flow.model import Outcome, Status
+from doflow.git import history
 from doflow.runs import fingerprint, step_logs
 from doflow.runs.context import RunContext
 from doflow.runs.job import Job
@@ -42,41 +43,30 @@ def ask_persona(
             return None, outcome
         reasons.append(outcome.reason)
         most = 1 if answer is not None else max(1, rule.attempts)
-        if (
-            attempt > most
-            or reasons.count(outcome.reason) > 2
-            or not _again(job, persona, outcome, attempt, rule, context)
-        ):
+        if attempt > most or reasons.count(outcome.reason) > 2:
+            return None, outcome
+        wait = rate_limits.backoff_seconds(rule, attempt) if outcome.transient and rule.attempts else 0.0
+        reason = f"{persona}: {outcome.reason}"
+        context.events.add("retry", step=job.step.id, attempt=attempt, reason=reason, wait=round(wait, 3))
+        if not rate_limits.sleep(wait):  # the run is being stopped
             return None, outcome
 
 
 def _unusable(job: Job, now: Progress, answer: Answer) -> Outcome:
     """No verdict, or an unreadable issue, is never a pass."""
-    form = (
-        "an issue is `ISSUE: C | text | place` (C, H, M or L)"
-        if answer.unread
-        else "it must end with `VERDICT: GO` or another"
-    )
+    hint = "it must end with `VERDICT: GO` or another"
+    if answer.unread:
+        hint = "an issue is `ISSUE: C | text | place` (C, H, M or L)"
     logs = Next(("doflow", "logs", job.step.id), does="shows its output")
     reason = f"{answer.persona} {answer.lack} in round {now.round} of {job.name}"
-    return Outcome(Status.FAILED, reason, form, next=(logs,))
-
-
-def _again(job: Job, persona: str, outcome: Outcome, attempt: int, rule: Retry, context: RunContext) -> bool:
-    """Wait before the next attempt, as configured; False = the run is being stopped."""
-    wait = rate_limits.backoff_seconds(rule, attempt) if outcome.transient and rule.attempts else 0.0
-    reason = f"{persona}: {outcome.reason}"
-    context.events.add("retry", step=job.step.id, attempt=attempt, reason=reason, wait=round(wait, 3))
-    return rate_limits.sleep(wait)
+    return Outcome(Status.FAILED, reason, hint, next=(logs,))
 
 
 def _call(job: Job, now: Progress, persona: str, context: RunContext, attempt: int) -> Outcome:
-    profile = selection.find_profile(job.step, context)
-    question = call.build_ask(job, context, profile, attempt, "persona", "")
-    question = replace(
-        question, prompt=_prompt(job, now, persona, context), persona=persona, round=now.round, makes=(), read_only=True
-    )
-    return call.send(question, job, context, step_logs.log_path(job, context, attempt, part=f"{now.round}:{persona}"))
+    ask = call.build_ask(job, context, selection.find_profile(job.step, context), attempt, "persona", "")
+    prompt = _prompt(job, now, persona, context)
+    ask = replace(ask, prompt=prompt, persona=persona, round=now.round, makes=(), read_only=True)
+    return call.send(ask, job, context, step_logs.log_path(job, context, attempt, part=f"{now.round}:{persona}"))
 
 
 def preview(job: Job, persona: str, context: RunContext) -> str:
@@ -95,7 +85,7 @@ def _prompt(job: Job, now: Progress, persona: str, context: RunContext) -> str:
         inputs = call.step_inputs(job, context)
         code = context.code_diff() if context.order.reviews_code(step) else ""
     else:
-        inputs, code = (), review_progress.fix_diff(now, context)
+        inputs, code = (), history.commit_patch(context.git, now.fix) if now.fix else ""
     return prompt_text.review_prompt(persona, voice, own, context.run.dir, now.round, inputs, code, now.known)
 
 

@@ -11,7 +11,7 @@ from doflow.engine.jobs import outcomes
 from doflow.flow.model import Outcome, Status, Step
 from doflow.runs.fingerprint import Key
 from doflow.runs.job import Job
-from doflow.util.hints import Next
+from doflow.util.hints import Next, Target
 
 RESUME = ("doit", "tiny")
 AT = "2026-01-01T10:00:00Z"
@@ -28,7 +28,8 @@ class Log:
 @pytest.fixture
 def context() -> Any:
     book = SimpleNamespace(hold_files=lambda files: None, artifacts={})
-    return SimpleNamespace(flow=SimpleNamespace(name="tiny"), lasting_options=" --agent=x", events=Log(), record=book)
+    target = Target("tiny", options=("--agent=x",))
+    return SimpleNamespace(flow=SimpleNamespace(name="tiny"), target=target, events=Log(), record=book)
 
 
 @pytest.fixture
