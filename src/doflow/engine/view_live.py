@@ -218,7 +218,6 @@ def _heard(entry: Entry) -> str:
     """The last line of output, or the remaining wait."""
     if "waiting" in entry:
         return f"rate limited; continues in {format_duration(int(entry['waiting']) + 1)}"
-
     return last_line(entry.get("log", ""))
 
 
@@ -250,14 +249,10 @@ _SPEAKING = ("text", "content", "result", "command")
 def last_line(path: str) -> str:
     """The last non-empty line of a log; for a stream of JSON objects, the last text in it."""
     text = runner.tail(path, TAIL) or runner.tail(path.removesuffix(".log") + ".err.log", TAIL)
-    for line in reversed(text.splitlines()):
-        said = _said(line.strip())
-        if said:
-            return said
-    return ""
+    return next((shown for line in reversed(text.splitlines()) if (shown := _shown(line.strip()))), "")
 
 
-def _said(line: str) -> str:
+def _shown(line: str) -> str:
     if line[:1] != "{":
         parts = [part for part in line.split("\\x0d") if part.strip()]  # a progress bar
         return parts[-1] if parts else ""
@@ -269,12 +264,10 @@ def _said(line: str) -> str:
 
 
 def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if isinstance(inner, str) and name in _SPEAKING:
-                yield inner
-            else:
-                yield from _texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        if isinstance(inner, str) and name in _SPEAKING:
+            yield inner
+        else:
             yield from _texts(inner)
+    for inner in value if isinstance(value, list) else ():
+        yield from _texts(inner)

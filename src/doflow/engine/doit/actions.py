@@ -16,7 +16,7 @@ from doflow.engine.doit.backend import FORGOTTEN
 from doflow.engine.doit.dependencies import Judgement
 from doflow.engine.jobs import adoption, commit
 from doflow.engine.lifecycle.session import CODES, ActiveRun, Session
-from doflow.engine.steps import gate, implement
+from doflow.engine.steps import gate
 from doflow.flow.model import Outcome, Status, Step
 from doflow.flow.plan import Node
 from doflow.runs import freshness, next_steps
@@ -48,7 +48,7 @@ def step_action(session: Session, work: ActiveRun, node: Node, step: Step) -> tu
     if node.role == "route":
         return lambda: _route(session, work, step), lambda values: _routed(step, work, values)
     return (
-        lambda: _run_in_slot(session, work, step, lambda: _kind(step.kind).run(step, context, work.fence)),
+        lambda: _run_in_slot(session, work, step, lambda: kind(step.kind).run(step, context, work.fence)),
         lambda _: _step(session, work, step),
     )
 
@@ -57,7 +57,7 @@ def item_action(session: Session, work: ActiveRun, item: Step) -> tuple[Act, Jud
     """One item of a `foreach`: a step of its own, whose group is done when all of them are."""
 
     def run() -> Outcome:
-        outcome: Outcome = _kind(item.kind).run(item, work.context, work.fence)
+        outcome: Outcome = kind(item.kind).run(item, work.context, work.fence)
         if outcome.ok:
             commit.complete_group(work.context, item.id.partition(":")[0])
         return outcome
@@ -67,7 +67,9 @@ def item_action(session: Session, work: ActiveRun, item: Step) -> tuple[Act, Jud
 
 def phase_action(session: Session, work: ActiveRun, step: Step, number: str) -> tuple[Act, Judge]:
     return (
-        lambda: _run_in_slot(session, work, step, lambda: implement.run(step, number, work.context, work.fence)),
+        lambda: _run_in_slot(
+            session, work, step, lambda: kind("implement").run(step, number, work.context, work.fence)
+        ),
         lambda _: _phase(session, work, step, number),
     )
 
@@ -80,8 +82,8 @@ def _parallel_group(step: Step) -> str:
     return {"shell": "commands", "agent": "agents"}.get(step.kind, "")
 
 
-def _kind(name: str) -> Any:
-    """The module for steps of this kind, imported when a step of that kind runs."""
+def kind(name: str) -> Any:
+    """The module for steps of this kind, imported when there is such a step."""
     return import_module(f"doflow.engine.steps.{'bugfix_session' if name == 'session' else name}")
 
 

@@ -80,9 +80,7 @@ class FlowResetDep(InProject, ResetDep):  # type: ignore[misc]
             return super()._execute(pos_args)
         tasks = {task.name: task for task in self.task_list}
         check_tasks_exist(tasks, pos_args)
-        named = (
-            [tasks[name] for name in pos_args] if pos_args else [task for task in tasks.values() if not task.subtask_of]
-        )
+        named = [tasks[name] for name in pos_args or ()] or [task for task in tasks.values() if not task.subtask_of]
         own = [task.name for task in named if task.name.partition(":")[0] not in self.bridge.options]
         if own:
             super()._execute(own)
@@ -113,9 +111,6 @@ class FlowResetDep(InProject, ResetDep):  # type: ignore[misc]
         flows = {name: name.partition(":")[0] for name in every}
         return [
             task for name, task in every.items()
-            if flows[name] in works and _is_step(task) and name.split(":")[1] in works[flows[name]].context.order.active()
+            if flows[name] in works and any(isinstance(item, UpToDate) for item, *_ in task.uptodate)
+            and name.split(":")[1] in works[flows[name]].context.order.active()
         ]  # fmt: skip
-
-
-def _is_step(task: Any) -> bool:
-    return any(isinstance(item, UpToDate) for item, *_ in task.uptodate)

@@ -15,16 +15,13 @@ from doflow.engine.doit.actions import Act, Judge
 from doflow.engine.doit.backend import Backend, UpToDate
 from doflow.engine.doit.dependencies import Dependencies
 from doflow.engine.lifecycle import apply_options, recovery, resolve_run, start
-from doflow.engine.lifecycle.dot_mirror import DotMirror
 from doflow.engine.lifecycle.session import ActiveRun, Session
 from doflow.engine.lifecycle.status_file import StatusFile
-from doflow.engine.steps import implement
 from doflow.flow import expansion, plan as plans
 from doflow.flow.model import Outcome, Status, Step
 from doflow.flow.plan import Node, Plan
 from doflow.runs import freshness
 from doflow.runs.context import Options, RunContext, run_params
-from doflow.supervise import ownership
 from doflow.util.errors import DoflowError, UsageError
 from doflow.util.process import runner
 
@@ -85,8 +82,9 @@ def open_run(session: Session, flow: str, given: Mapping[str, Any]) -> ActiveRun
     )  # fmt: skip
     work = ActiveRun(context, StatusFile(context))
     if session.executing and context.flow.file.endswith((".dot", ".gv")):
-        lock = ownership.lock_for_run(str(session.root), context.flow.file, session.command)
-        work.dot_mirror = DotMirror(context, lock)
+        from doflow.engine.lifecycle import dot_mirror  # other flows need none of it
+
+        work.dot_mirror = dot_mirror.DotMirror(context, session.command)
     session.add(work)
     if not run.fresh and not options.reopen and context.head.branch != run.branch:
         context.freeze(resolve_run.is_finished(session, run))
@@ -216,7 +214,7 @@ def _phases(session: Session, work: ActiveRun, node: Node, step: Step, looking: 
         return
     if not looking and session.executing and not context.frozen:
         recovery.at_head(context, step)
-    if trouble := None if looking else implement.find_work_list_problem(step, context):
+    if trouble := None if looking else actions.kind("implement").find_work_list_problem(step, context):
         raise trouble
     phases = {phase.number: phase for phase, _ in freshness.phase_keys(step, context)}
     for phase in phases.values():

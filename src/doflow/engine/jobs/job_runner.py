@@ -60,7 +60,7 @@ def wait_for_limits(job: Job, context: RunContext, attempt: Callable[[], Outcome
     ended: Outcome | None = None
     while ended is None:
         ended = waiting.over(attempt())
-    return outcomes.with_resume_time(ended, context)
+    return ended if ended.ok else outcomes.with_resume_time(ended, context)
 
 
 def _resumed(job: Job, context: RunContext, fence: Fence, produce: Produce, entry: Mapping[str, Any]) -> Outcome:

@@ -13,6 +13,7 @@ from doflow.flow.dot import compiler, model, order as graph, parser, transitions
 from doflow.flow.dot.model import ACTIVE, FAILED, IMPL_COMPLETE, PENDING, VALIDATED, Pipeline
 from doflow.flow.dot.unroll import NodeRun, Unrolled
 from doflow.runs.context import RunContext
+from doflow.supervise import ownership
 from doflow.util.errors import DoflowError
 from doflow.util.timestamps import now
 
@@ -24,12 +25,12 @@ _EVENTS = {*_STATES, "run_started", "step_complete", "paused", "rate_limited", "
 class DotMirror:
     """Mirrors one active run."""
 
-    def __init__(self, context: RunContext, lock: int) -> None:
+    def __init__(self, context: RunContext, command: str) -> None:
         self._context = context
         self._path = context.flow.file
         self._states: dict[str, str] = {}
         self._warned = ""
-        self.lock = lock  # held until the process ends
+        self.lock = ownership.lock_for_run(str(context.root), self._path, command)  # held until the process ends
 
     def on_event(self, entry: Mapping[str, Any]) -> None:
         event, step = entry["event"], entry.get("step", "")

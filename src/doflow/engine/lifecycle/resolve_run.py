@@ -72,7 +72,7 @@ def find_run(session: Session, flow: str, wish: RunRequest) -> Any:
         named = catalogue.run_in_folder(session.root, wish.feature_dir)
         if named is not None and named.dir not in {run.dir for run in known}:
             known = (*known, named)
-    if session.executing:
+    if session.executing and (session.root / layout).is_dir():
         known = lost_runs.with_lost_runs(session.root, meant, layout, head, known)
     done = frozenset(run.name for run in known if run.flow == flow and is_finished(session, run))
     try:
