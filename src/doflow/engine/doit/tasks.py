@@ -14,7 +14,8 @@ from doflow.engine.doit import actions
 from doflow.engine.doit.actions import Act, Judge
 from doflow.engine.doit.backend import Backend, UpToDate
 from doflow.engine.doit.dependencies import Dependencies
-from doflow.engine.lifecycle import apply_options, recovery, resolve_run, start
+from doflow.engine.jobs import adoption
+from doflow.engine.lifecycle import recovery, resolve_run, start
 from doflow.engine.lifecycle.session import ActiveRun, Session
 from doflow.engine.lifecycle.status_file import StatusFile
 from doflow.flow import expansion, plan as plans
@@ -91,7 +92,7 @@ def open_run(session: Session, flow: str, given: Mapping[str, Any]) -> ActiveRun
     if session.executing:
         named = options.force or options.completed or options.budget
         if named or (not run.fresh and run.branch != context.head.branch):
-            apply_options.validate_options(context)
+            adoption.validate_options(context)
         _ready(session, work)
     return work
 
@@ -105,7 +106,7 @@ def _ready(session: Session, work: ActiveRun) -> None:
         if context.flow.inputs and not context.frozen:
             start.write_subflow_inputs(context)
     if context.options.completed:
-        apply_options.adopt_completed(context, lambda: session.begin(work))
+        adoption.adopt_completed(context, lambda: session.begin(work))
 
 
 def _step_names(given: Mapping[str, Any], option: str, flow: str) -> frozenset[str]:
