@@ -213,10 +213,11 @@ def _one_line(subject: str) -> str:
 
 
 def _message(context: RunContext, subject: str, step: str, key: str, phase: str = "") -> str:
-    run, issue = context.run.name, " ".join(context.run.issue.split()) if context.run.issue else ""
-    trailers = {"Run": run, "Step": step, "Phase": phase, "Key": key, "Issue": issue}
-    lines = [_one_line(subject) or _one_line(f"{step} of {run}"), ""]
-    lines += [f"Doflow-{name}: {value}" for name, value in trailers.items() if value]
+    lines = [_one_line(subject) or _one_line(f"{step} of {context.run.name}"), "", f"Doflow-Run: {context.run.name}"]
+    lines += [f"Doflow-Step: {step}"] if step else []
+    lines += [f"Doflow-Phase: {phase}"] if phase else []
+    lines += [f"Doflow-Key: {key}"] if key else []
+    lines += [f"Doflow-Issue: {' '.join(context.run.issue.split())}"] if context.run.issue else []
     return "\n".join(lines) + "\n"
 
 
