@@ -91,7 +91,7 @@ MUTANTS = tuple(Mutant(*values) for values in (
     ("job runner", 'job.phase is None and job.step.id not in context.options.force', 'job.phase is None'),
     ("agent results", 'if entry.get("key") != job.key.key:\n        return None', 'if False:\n        return None'),
     ("agent results", 'context.files.digest(path) in (digest, "")', 'context.files.digest(path) == digest'),
-    ("agent results", 'bool(entry.get("anew")) or job.key.key in known', 'job.key.key in known'),
+    ("agent results", 'bool(entry.get("again")) or job.key.key in known', 'job.key.key in known'),
     ("agent results", 'if now != files:\n        fields', 'if False:\n        fields'),
     ("agent results", 'if job.phase is None or not _at_work(context, files)', 'if job.phase is None'),
     ("recovery", 'if record is not None and intent is not None', 'if intent is not None'),

@@ -90,7 +90,7 @@ def record_returned(
         **call.session_fields(outcome),
         agent=outcome.agent,
         marker=find_marker(job, context, outcome.text) if job.step.routes else "",
-        **({"anew": True} if job.phase and _done(job, context) else {}),
+        **({"again": True} if job.phase and _done(job, context) else {}),
         **{name: value for name, value in more.items() if value},
     )
     context.record.agent_returned(job.name, entry)
@@ -113,7 +113,7 @@ def _done(job: Job, context: RunContext) -> bool:
     """Was it done before with the same key (even if since removed from the history), or is it being repaired?"""
     record, entry = context.record.steps.get(job.name), context.record.returned.get(job.name, {})
     known = {*context.record.phase_keys(job.name), *([record.key] if record else [])}
-    return bool(entry.get("anew")) or job.key.key in known
+    return bool(entry.get("again")) or job.key.key in known
 
 
 def _task_list(job: Job, context: RunContext) -> str:

@@ -124,9 +124,9 @@ def _record(job: Job, context: RunContext, outcome: Outcome) -> tuple[StepRecord
     returned = context.record.returned.get(job.name, {})
     marker = outcome.marker or (find_marker(job, context, outcome.text) if job.step.routes else "")
     if job.phase and returned.get(
-        "anew"
-    ):  # it ran before with the same key: tell the steps after it that its code is new
-        marker = f"anew {at}"
+        "again"
+    ):  # done before with the same key: the steps after it must see that its code is new
+        marker = f"again {at}"
     reads = dict(job.key.reads) or _NONE
     record = StepRecord(job.key.key, _one(job.key.parts), reads, made or _NONE, marker, _one(by), at)
     author = "agent" if job.paid else "command" if job.step.kind == "shell" else "doflow"

@@ -119,11 +119,11 @@ def entry_of(context, job, **more):
 
 
 def test_a_phase_that_was_done_before_as_it_is_now_is_marked_so(context, phase):
-    assert "anew" not in entry_of(context, phase)
+    assert "again" not in entry_of(context, phase)
     context.complete("implement:1", StepRecord(phase.key.key), {})
-    assert entry_of(context, phase)["anew"]
+    assert entry_of(context, phase)["again"]
     context.record.remove_step("implement:1")
-    assert entry_of(context, phase)["anew"], "it is being repaired since"
+    assert entry_of(context, phase)["again"], "it is being repaired since"
 
 
 def test_a_result_that_is_written_down_comes_back(context):

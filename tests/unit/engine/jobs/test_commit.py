@@ -173,19 +173,19 @@ def test_a_phase_is_committed_under_its_title_and_the_step_is_done_with_the_last
 
 def test_a_phase_that_is_done_again_as_it_was_gives_the_step_another_marker(context):
     job = phase(context, "2", last=True)
-    for anew in (False, True):
-        write(context.root, "a.py", f"{anew}")
-        returned(context, job, "a.py", **({"anew": True} if anew else {}))
+    for again in (False, True):
+        write(context.root, "a.py", f"{again}")
+        returned(context, job, "a.py", **({"again": True} if again else {}))
         commit.complete_job(job, context, done())
         markers = context.record.steps["implement:2"].marker, context.record.steps["implement"].marker
-        assert bool(markers[0]) is anew
-        assert (markers[1] == job.key.key[:16]) is not anew
+        assert bool(markers[0]) is again
+        assert (markers[1] == job.key.key[:16]) is not again
 
 
 def test_a_phase_that_is_done_again_does_not_finish_the_step_while_others_are_open(context):
     job = phase(context, "1")
     write(context.root, "a.py", "x")
-    returned(context, job, "a.py", anew=True)
+    returned(context, job, "a.py", again=True)
     commit.complete_job(job, context, done())
 
     assert list(context.record.steps) == ["implement:1"]
