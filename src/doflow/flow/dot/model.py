@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED = "pending", "active", "impl_complete", "validated", "failed"
 STATUSES = (PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED)
@@ -92,6 +93,13 @@ class Node:
     def label(self) -> str:
         return label_text(self.get("label") or self.id)
 
+    def to_dict(self) -> dict[str, Any]:
+        named = ("label", "bead_id", "worker_type", "promise_ac")
+        return {
+            "id": self.id, "handler": self.handler, "status": self.status, "shape": self.shape,
+            **{name: self.get(name) for name in named}, "line": self.line, "all_attrs": dict(self.attributes),
+        }  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -113,10 +121,13 @@ class Edge:
         label = self.get("label").strip().lower()
         return _SAME.get(said, said) or (label if label in CONDITIONS else "")
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"from": self.start, "to": self.to, "condition": self.condition, "attrs": dict(self.attributes)}
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A DOT file: its `text` and content. `begin`, `end`: after its `{`, before its `}`."""
+    """A DOT file: its `text` and content. `end`: the position of its last `}`."""
 
     path: str
     text: str
@@ -124,11 +135,9 @@ class Pipeline:
     nodes: tuple[Node, ...] = ()
     edges: tuple[Edge, ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()
-    own: tuple[Attribute, ...] = ()
     defaults: tuple[tuple[str, str], ...] = ()
     directed: bool = True
     line: int = 1
-    begin: int = 0
     end: int = 0
 
     def get(self, name: str, default: str = "") -> str:
