@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from doflow.util.errors import Problem
 from doflow.util.hints import Next
 from doflow.util.process.runner import Command as Command, Result as Result, Timeout as Timeout
 
@@ -75,6 +76,9 @@ class Origin:
     file: str
     line: int = 0
     column: int = 0
+
+    def problem(self, message: str, hint: str = "") -> Problem:
+        return Problem(self.file, self.line, self.column, message, hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,10 @@ def validate(args: Namespace) -> int:
         problems += [
             *_agents(root, flow, chosen),
             *_panes(flow, chosen),
-            *static_checks.protected_outputs(flow, chosen.protect),
+            *graph_checks.protected_outputs(flow, chosen.protect),
         ]
         warnings += [
-            *graph_checks.missing_inputs(subflow.inline_subflows(flow, known)),
+            *static_checks.missing_inputs(subflow.inline_subflows(flow, known)),
             *static_checks.undeclared_params(flow),
             *static_checks.unreachable_steps(flow),
         ]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from doflow.engine.jobs import adoption
 from doflow.flow.model import Step
-from doflow.flow.parsing import step_builder
+from doflow.flow.parsing import syntax
 from doflow.git import refs
 from doflow.runs import freshness, lockfile, lost_runs, next_steps
 from doflow.runs.context import RunContext
@@ -17,7 +17,7 @@ from doflow.util.hints import Next
 def validate_options(context: RunContext) -> None:
     """Raise if a step, a phase, an item, a limit or the run's branch does not exist; writes nothing."""
     if context.options.budget:
-        step_builder.parse_budget(context.options.budget)
+        syntax.parse_budget(context.options.budget)
     known = [step.id for step in context.flow.steps]
     for name in sorted(context.options.force | context.options.completed):
         step, _, part = name.partition(":")

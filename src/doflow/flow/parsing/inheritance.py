@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,7 +98,7 @@ def _list(known: Iterable[str]) -> str:
 def _anchors(doc: Doc) -> Iterable[tuple[Path, str]]:
     for word in ("insert_before", "insert_after", "replace"):
         yield from (((word, name), name) for name in doc.value.get(word, {}))
-    yield from ((doc.item(("remove",), name), name) for name in _listed(doc.value.get("remove")))
+    yield from ((doc.item(("remove",), name), name) for name in as_list(doc.value.get("remove")))
 
 
 def _inserted(doc: Doc) -> Iterable[tuple[str, str, str]]:
@@ -113,7 +113,7 @@ def _patched(doc: Doc, base: RawFlow) -> RawFlow:
             new = tuple(RawStep(name, value, doc, (word, anchor, name)) for name, value in steps.items())
             base = _insert(base, anchor, new, after=word == "insert_after")
     swap = doc.value.get("replace", {})
-    gone = set(_listed(doc.value.get("remove")))
+    gone = set(as_list(doc.value.get("remove")))
     kept = (entry for entry in base.entries if entry.id not in gone)
     entries = (RawStep(e.id, swap[e.id], doc, ("replace", e.id)) if e.id in swap else _without(e, gone) for e in kept)
     pipeline = None if base.pipeline is None else tuple(name for name in base.pipeline if name not in gone)
@@ -146,9 +146,9 @@ def _without(entry: RawStep, gone: set[str]) -> RawStep:
         return entry
     entry = _with_routes(entry, lambda then: [name for name in then if name not in gone])
     after = entry.value.get("after")
-    if after is None or gone.isdisjoint(_listed(after)):
+    if after is None or gone.isdisjoint(as_list(after)):
         return entry
-    left = [name for name in _listed(after) if name not in gone]
+    left = [name for name in as_list(after) if name not in gone]
     value = {key: word for key, word in entry.value.items() if key != "after"}
     return replace(entry, value={**value, "after": left} if left else value)
 
@@ -174,11 +174,12 @@ def _own(doc: Doc, base: RawFlow) -> RawFlow:
         entries=base.entries + tuple(RawStep(name, step, doc, ("steps", name)) for name, step in steps.items()),
         params=tuple(params.values()),
         defaults=(*base.defaults, (value.get("defaults", {}), doc)),
-        protect=base.protect + tuple((glob, doc) for glob in _listed(value.get("protect"))),
+        protect=base.protect + tuple((glob, doc) for glob in as_list(value.get("protect"))),
         pipeline=tuple(value["pipeline"]) if "pipeline" in value else base.pipeline,
         pipeline_doc=doc if "pipeline" in value else base.pipeline_doc,
     )
 
 
-def _listed(value: str | list[str] | None) -> list[str]:
+def as_list(value: str | Sequence[str] | None) -> list[str]:
+    """One text, or several."""
     return [value] if isinstance(value, str) else list(value or ())
