@@ -11,8 +11,6 @@ from doflow.util.errors import Problem
 from doflow.util.hints import Next
 from doflow.util.process.runner import Command as Command, Result as Result, Timeout as Timeout
 
-# --- outcomes ---
-
 
 class Status(Enum):
     """How a step ended."""
@@ -64,9 +62,6 @@ class Outcome:
     @property
     def ok(self) -> bool:
         return self.status is Status.DONE
-
-
-# --- flows ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +303,6 @@ class Settings:
 
     def profile(self, name: str) -> Profile | None:
         return next((profile for profile in self.agents if profile.name == name), None)
-
-
-# --- agent calls ---
 
 
 @dataclass(frozen=True, slots=True)

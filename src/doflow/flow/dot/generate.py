@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from doflow.flow.diagram import Box, Graph
 from doflow.flow.dot.editor import write_id
@@ -21,8 +21,7 @@ _HANDLERS = {"shell": TOOL, "review": GATE, "gate": GATE, "clarify": GATE, "paus
 Values = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class GenerateOptions:
+class GenerateOptions(NamedTuple):
     """`prd_ref` for all nodes, the worker type, and the command that checks each phase."""
 
     prd_ref: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED = "pending", "active", "impl_complete", "validated", "failed"
 STATUSES = (PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED)
@@ -35,8 +35,7 @@ HANDLERS = {shape.lower(): handler for handler, shape in SHAPES.items()}
 MAX_RETRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(NamedTuple):
     """`name=value` in the text: `start`…`end` is the whole, `at`…`end` the value as written."""
 
     name: str
@@ -47,8 +46,7 @@ class Attribute:
     end: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """One statement of the text: a node, or edges. `lists`: start and end of each `[…]`; `top`: not in a subgraph."""
 
     line: int
@@ -101,8 +99,7 @@ class Node:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """`to` comes after `start`. `statement`: the one it is part of; a chain has several edges."""
 
     start: str

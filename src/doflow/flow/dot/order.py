@@ -7,7 +7,7 @@ edge reaches (a repair node) runs only after the diamond has sent the work back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from doflow.flow.dot.model import (
     CONDITION,
@@ -28,8 +28,7 @@ from doflow.flow.dot.model import (
 _MET = {"": VALIDATED, "pass": VALIDATED, "fail": FAILED, "partial": IMPL_COMPLETE}
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """`back`: edges that aren't dependencies; `repairs`: nodes that only a retry reaches, with their diamonds."""
 
     back: frozenset[tuple[str, str]]

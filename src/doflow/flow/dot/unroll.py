@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from doflow.flow.dot import order
 from doflow.flow.dot.model import CODERGEN, CONDITION, GATE, TOOL, Node, Pipeline
@@ -40,8 +41,7 @@ class NodeRun:
         return self.tries[-1][1] if self.tries else 1
 
 
-@dataclass(frozen=True, slots=True)
-class Unrolled:
+class Unrolled(NamedTuple):
     """`first`: the steps if nothing fails, in order; `turns`: every possible step, by id."""
 
     first: tuple[str, ...]

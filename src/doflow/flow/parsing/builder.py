@@ -59,8 +59,7 @@ def build_flow(draft: RawFlow, around: FlowContext) -> Flow:
     defaults = _defaults(draft)
     limits = {word: syntax.build_limit(word, defaults[word]) for word in syntax.LIMITS if word in defaults}
     context = StepContext(around.prompts, defaults, {**defaults, **limits}, names)
-    origins = _origins(draft)
-    built = tuple(_build_step(entry, origins[entry.id], context) for entry in draft.entries)
+    built = tuple(_build_step(entry, context) for entry in draft.entries)
     pipeline = tuple(step.id for step in built) if draft.pipeline is None else draft.pipeline
     name = draft.doc.value["flow"]
     found = [*_name(draft.doc, name, around), *_words(draft), *context.problems]
@@ -93,10 +92,11 @@ def _defaults(draft: RawFlow) -> dict[str, Any]:
     return out
 
 
-def _build_step(entry: RawStep, origin: Origin, context: StepContext) -> Step:
+def _build_step(entry: RawStep, context: StepContext) -> Step:
     """Only the keys that are present are parsed; the dataclass fills in the rest."""
     kind = entry.value.get("kind", "agent")
     context.problems.extend(_misplaced(entry, kind))
+    origin = Origin(entry.doc.file, *entry.doc.where(entry.path, key=True))
     fields: dict[str, Any] = {"id": entry.id, "origin": origin, **context.filled}
     for word, value in entry.value.items():
         reader = step_keys.READERS.get(word)
@@ -133,17 +133,6 @@ def _misplaced(entry: RawStep, kind: str) -> Iterator[Problem]:
     if "from" in value and made != 1:
         message = f"`from: text` needs exactly one artifact, this step makes {made}"
         yield entry.problem(("from",), message, "write `makes: NAME.md`, one file")
-
-
-def _origins(draft: RawFlow) -> dict[str, Origin]:
-    tables: dict[tuple[str, object], dict[str, Origin]] = {}
-    for entry in draft.entries:
-        place = (entry.doc.file, entry.path[:-1])
-        if place not in tables:
-            tables[place] = entry.doc.origins(entry.path[:-1])
-    if len(tables) == 1:
-        return next(iter(tables.values()))
-    return {entry.id: tables[entry.doc.file, entry.path[:-1]][entry.id] for entry in draft.entries}
 
 
 def _name(doc: Doc, name: str, around: FlowContext) -> Iterator[Problem]:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from doflow.flow.model import Origin
 from doflow.util.errors import FlowError, Problem
 
 LIMIT = 1_000_000
@@ -35,7 +34,13 @@ class Doc(NamedTuple):
 
     def where(self, path: Path, key: bool = False) -> tuple[int, int]:
         """Line and column of the value at `path`, or of the nearest one around it."""
-        return position(self._nodes(path)[0 if key else 1])
+        node = mark = self.root
+        for part in path:
+            found = _child(node, part)
+            if found is None:
+                break
+            mark, node = found
+        return position(mark if key else node)
 
     def problem(self, path: Path, message: str, hint: str = "", key: bool = False) -> Problem:
         return Problem(self.file, *self.where(path, key), message, hint)
@@ -49,20 +54,6 @@ class Doc(NamedTuple):
             else:
                 value = value[part] if isinstance(value, list) and isinstance(part, int) and part < len(value) else None
         return (*path, value.index(text)) if isinstance(value, list) and text in value else path
-
-    def origins(self, path: Path) -> dict[str, Origin]:
-        """The position of each key of the mapping at `path`."""
-        return {key.value: Origin(self.file, *position(key)) for key, _ in self._nodes(path)[1].value}
-
-    def _nodes(self, path: Path) -> tuple[Any, Any]:
-        """The nodes of the key and of the value at `path`, or the nearest ones around them."""
-        key = value = self.root
-        for part in path:
-            found = _child(value, part)
-            if found is None:
-                break
-            key, value = found
-        return key, value
 
 
 def _child(node: Any, part: str | int) -> tuple[Any, Any] | None:

@@ -53,20 +53,16 @@ def apply_extends(doc: Doc, base: Callable[[str], RawFlow]) -> RawFlow:
         raise FlowError(tuple(problems))
     left = _patched(doc, start)
     if not left.entries and name is not None:
+        message = f"the flow has no steps: all of {name!r} are removed"
         hint = "keep at least one step, or write a separate flow"
-        raise FlowError(
-            (doc.problem(("remove",), f"the flow has no steps: all of {name!r} are removed", hint, key=True),)
-        )
+        raise FlowError((doc.problem(("remove",), message, hint, key=True),))
     return _own(doc, left)
 
 
 def _without_extends(doc: Doc) -> list[Problem]:
     hint = "add `extends: NAME`, or list the steps under `steps`"
-    found = [
-        doc.problem((key,), f"{key!r} only works with `extends`", hint, key=True)
-        for key in _PATCHES
-        if key in doc.value
-    ]
+    patches = [key for key in _PATCHES if key in doc.value]
+    found = [doc.problem((key,), f"{key!r} only works with `extends`", hint, key=True) for key in patches]
     if not doc.value.get("steps") and not found:
         found.append(doc.problem(("steps",), "the flow has no steps", "add `steps:` with at least one step", key=True))
     return found
@@ -74,6 +70,7 @@ def _without_extends(doc: Doc) -> list[Problem]:
 
 def _misused(doc: Doc, base: RawFlow) -> list[Problem]:
     known = {entry.id for entry in base.entries}
+    listed = f"its steps: {', '.join(sorted(known))}"
     found = []
     if "steps" in doc.value:
         hint = "use insert_before, insert_after, replace and remove"
@@ -81,7 +78,7 @@ def _misused(doc: Doc, base: RawFlow) -> list[Problem]:
     for path, name in _anchors(doc):
         if name not in known:
             message = f"flow {doc.value['extends']!r} has no step {name!r}"
-            found.append(doc.problem(path, message, nearest(name, sorted(known)) or _list(known), key=True))
+            found.append(doc.problem(path, message, nearest(name, sorted(known)) or listed, key=True))
     seen = set(known)
     for word, anchor, name in _inserted(doc):
         if name in seen:
@@ -89,10 +86,6 @@ def _misused(doc: Doc, base: RawFlow) -> list[Problem]:
             found.append(doc.problem((word, anchor, name), f"step {name!r} already exists", hint, key=True))
         seen.add(name)
     return found
-
-
-def _list(known: Iterable[str]) -> str:
-    return f"its steps: {', '.join(sorted(known))}"
 
 
 def _anchors(doc: Doc) -> Iterable[tuple[Path, str]]:
@@ -133,11 +126,8 @@ def _insert(base: RawFlow, anchor: str, new: tuple[RawStep, ...], after: bool) -
 
 
 def _spliced(names: Iterable[str], anchor: str, new: list[str], after: bool) -> list[str]:
-    out: list[str] = []
-    for name in names:
-        group = [name] if name != anchor else [anchor, *new] if after else [*new, anchor]
-        out += group
-    return out
+    group = [anchor, *new] if after else [*new, anchor]
+    return [one for name in names for one in (group if name == anchor else [name])]
 
 
 def _without(entry: RawStep, gone: set[str]) -> RawStep:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from doflow.flow.model import Flow, Origin, Step
 from doflow.flow.parsing import builder, document, inheritance, schema
@@ -20,8 +20,7 @@ from doflow.flow.parsing.step_keys import Prompts
 from doflow.util.errors import FlowError, Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Catalogue:
+class Catalogue(NamedTuple):
     """All flows of a project, the errors of broken ones, and every file and folder they depend on."""
 
     flows: dict[str, Flow]
@@ -34,13 +33,10 @@ def load_catalogue(root: Path, variant: str = "", only: Collection[str] = ()) ->
 
     With `only`, just these flows and the flows they run.
     """
-    return _catalogue(_flow_files_of(root, variant), list(only))
-
-
-def _catalogue(files: _FlowFiles, only: list[str]) -> Catalogue:
+    files = _flow_files_of(root, variant)
     good: dict[str, Flow] = {}
     broken: dict[str, FlowError] = {}
-    wanted = only or list(files.by_name)
+    wanted = list(only) or list(files.by_name)
     for stem in wanted:
         path = files.by_name[stem]
         try:
