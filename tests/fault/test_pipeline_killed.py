@@ -14,7 +14,7 @@ import pytest
 from tests.support import crash, house
 from tests.support.project import Project
 
-from doflow.flow.dot import order, parser, transitions
+from doflow.flow.dot import editor, order, parser, transitions
 from doflow.util.errors import LockHeld
 
 LOOP = """\
@@ -126,9 +126,9 @@ def test_a_second_writer_waits_and_then_says_so(tmp_path: Path) -> None:
     path = tmp_path / "auth.dot"
     path.write_text(LOOP)
     with (
-        transitions.lock_file(path),
+        editor.lock_file(path),
         pytest.raises(LockHeld, match="another program is changing"),
-        transitions.lock_file(path, patience=0.05),
+        editor.lock_file(path, patience=0.05),
     ):
         raise AssertionError("two writers at once")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.support.supervision import Site, eventually, left_over, needs_tmux
 
-from doflow.flow.dot import transitions
+from doflow.flow.dot import editor
 from doflow.supervise.panes.tmux import session_name
 
 pytestmark = needs_tmux
@@ -174,7 +174,7 @@ def test_a_layer_that_is_killed_before_anything_has_moved_leaves_all_to_do(layer
     """The other three layers do not exist yet."""
     here = site(AGENT)
     dot = here.pipeline("p", here.node("impl", validate=VALIDATE))
-    with transitions.lock_file(dot):  # nobody can move a node now
+    with editor.lock_file(dot):  # nobody can move a node now
         scene = Scene(here, "pending")
         assert eventually(lambda: scene.victims("guardian")[0] > 0 and here.diary("p"))
         scene.shoot(layer)

@@ -13,7 +13,7 @@ from typing import Any
 
 from doflow.agents import registry
 from doflow.flow.model import Ask, Budget, Outcome, Profile, Status, Step
-from doflow.flow.parsing import step_builder
+from doflow.flow.parsing import syntax
 from doflow.runs import next_steps, usage
 from doflow.runs.context import RunContext
 from doflow.runs.job import Job
@@ -94,7 +94,7 @@ def _limits(step: Step, context: RunContext) -> Iterator[Limit]:
     said = context.options.budget
     whole, own = context.settings.budget, step.budget
     if said:
-        whole, own = step_builder.parse_budget(said), _FREE
+        whole, own = syntax.parse_budget(said), _FREE
     if own != _FREE:
         group = step.id.partition(":")[0]
         yield True, own, usage.apply_prices(context.record.spent.get(group) or Spent(), context.settings)

@@ -76,7 +76,7 @@ class LayeredSettings:
     def origin(self, path: Keys) -> str:
         """Where a value comes from, with the line if it is the file."""
         where = self.where.get(path, "default")
-        return f"{FILE}:{self.doc.line(path)}" if where == FILE and self.doc else where
+        return f"{FILE}:{self.doc.where(path, key=True)[0]}" if where == FILE and self.doc else where
 
     def problem(self, path: Keys, message: str, hint: str, key: bool = False, item: str = "") -> Problem:
         """At the value, at its key, or at the one item of a list."""

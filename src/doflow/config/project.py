@@ -13,7 +13,6 @@ from typing import Any
 
 from doflow.config import settings, uptodate_stamp
 from doflow.flow import model, plan, subflow
-from doflow.flow.dot import compiler
 from doflow.flow.model import Flow
 from doflow.flow.parsing import loader, syntax
 from doflow.flow.plan import Node, Plan
@@ -259,6 +258,8 @@ def list_pipelines(
     root: Path, named: Iterable[tuple[str, str]], taken: Collection[str]
 ) -> Iterator[tuple[str, Flow | FlowError]]:
     """Each pipeline by name: its flow, or its errors. A name that a flow already has is an error."""
+    from doflow.flow.dot import compiler
+
     for name, said in named:
         path = said.lstrip("/")
         try:

@@ -74,8 +74,11 @@ def subtask_phases(text: str, name: str) -> tuple[Phase, ...]:
 
 def foreach_items(text: str, name: str) -> list[Item]:
     """The subtasks as items of a `foreach`: without status, with `work`, the name of their folder."""
-    found = subtasks(parse_backlog(text, name))
-    return [{"id": item["id"], "work": markdown.subtask_folder(item["id"]), **_without_status(item)} for item in found]
+    return [
+        {"id": item["id"], "work": markdown.subtask_folder(item["id"])}
+        | {key: value for key, value in item.items() if key != "status"}
+        for item in subtasks(parse_backlog(text, name))
+    ]
 
 
 def without_statuses(text: str) -> str:
@@ -159,10 +162,6 @@ def _brief(item: Item, above: Mapping[str, Item]) -> str:
         lines.append(f"- It builds on {', '.join(item['dependencies'])}, which is done.")
     lines += ["", item.get("description", ""), "", item["context_scope"]]
     return "\n".join(lines) + "\n"
-
-
-def _without_status(item: Item) -> Item:
-    return {key: value for key, value in item.items() if key != "status"}
 
 
 def _stripped(value: Any) -> Any:

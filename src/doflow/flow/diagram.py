@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from doflow.flow import plan as plans
 from doflow.flow.model import Flow, Step
@@ -12,8 +12,7 @@ from doflow.flow.plan import Node, Plan
 FORMATS = ("text", "mermaid", "dot", "svg")
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """A node: `shape` is step, shell, review, phases (also one task per item), gate, clarify, route or pause."""
 
     id: str
@@ -22,8 +21,7 @@ class Box:
     shape: str
 
 
-@dataclass(frozen=True, slots=True)
-class Arrow:
+class Arrow(NamedTuple):
     """`to` comes after `start`; `when` = the marker that leads there."""
 
     start: str
@@ -31,8 +29,7 @@ class Arrow:
     when: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(NamedTuple):
     name: str
     about: str
     boxes: tuple[Box, ...]
@@ -51,8 +48,8 @@ def build_graph(flow: Flow, plan: Plan) -> Graph:
         if step.routes and step.id in plan.pipeline:
             _follow(flow, plan, step, {}, arrows, pauses, seen)
     reached = {arrow.to for arrow in arrows.values()} | {arrow.start for arrow in arrows.values()}
-    nodes = [node for node in plan.nodes if not _behind(node, plan) or node.name in reached]
-    boxes = [_box(node, flow) for node in nodes]
+    first = {node.name for node in plan.nodes if not node.router and node.step in plan.pipeline}
+    boxes = [_box(node, flow) for node in plan.nodes if node.name in first | reached]
     names = {box.id for box in (*boxes, *pauses)}
     kept = tuple(arrow for arrow in arrows.values() if arrow.start in names and arrow.to in names)
     return Graph(flow.name, flow.about, _sorted((*boxes, *pauses), kept), kept)
@@ -68,10 +65,6 @@ def _sorted(boxes: tuple[Box, ...], arrows: tuple[Arrow, ...]) -> tuple[Box, ...
         done.add(box.id)
         found.append(box)
     return tuple(found)
-
-
-def _behind(node: Node, plan: Plan) -> bool:
-    return bool(node.router) or node.step not in plan.pipeline
 
 
 def _follow(
@@ -106,8 +99,9 @@ def _follow(
 def _box(node: Node, flow: Flow) -> Box:
     title = node.name.removeprefix(f"{flow.name}:")
     step = flow.step(node.step)
-    special = step is not None and node.role == "step" and step.kind in ("shell", "review")
-    shape = step.kind if special and step else {"each": "phases"}.get(node.role, node.role)
+    shape = "phases" if node.role == "each" else node.role
+    if step is not None and node.role == "step" and step.kind in ("shell", "review"):
+        shape = step.kind
     words = node.doc
     if node.role == "step" and step and step.makes and not words.startswith("makes"):
         words = f"{words} → {', '.join(step.makes)}"
@@ -124,15 +118,18 @@ def text(graph: Graph) -> str:
     for box in graph.boxes:
         into = [arrow for arrow in graph.arrows if arrow.to == box.id]
         plain = [arrow.start for arrow in into if not arrow.when] == [above] or (not into and not above)
-        after = "" if plain and len(into) < 2 else "   after " + ", ".join(_said(arrow, titles) for arrow in into)
+        after = (
+            ""
+            if plain and len(into) < 2
+            else "   after "
+            + ", ".join(
+                f"{titles[arrow.start]} [{arrow.when}]" if arrow.when else titles[arrow.start] for arrow in into
+            )
+        )
         after = "   at once" if not into and above else after
         lines.append(f"  {signs.get(box.shape, '. ')} {box.title.ljust(width)}  {box.words}{after}".rstrip())
         above = box.id
     return "\n".join(lines) + "\n"
-
-
-def _said(arrow: Arrow, titles: dict[str, str]) -> str:
-    return f"{titles[arrow.start]} [{arrow.when}]" if arrow.when else titles[arrow.start]
 
 
 def mermaid(graph: Graph) -> str:
@@ -249,13 +246,9 @@ def _curve(arrow: Arrow, places: dict[str, tuple[int, int]], down: int, full: in
 
 def _drawn(box: Box, x: int, y: int) -> str:
     fill = {
-        "here": "#ffe27a",
-        "gate": "#fde8c8",
-        "clarify": "#fde8c8",
-        "pause": "#f8d0d0",
-        "route": "#e0e8fa",
-        "shell": "#e6f2e2",
-    }
+        "here": "#ffe27a", "gate": "#fde8c8", "clarify": "#fde8c8",
+        "pause": "#f8d0d0", "route": "#e0e8fa", "shell": "#e6f2e2",
+    }  # fmt: skip
     dashes = ' stroke-dasharray="5 3"' if box.shape in ("gate", "clarify", "route", "pause") else ""
     double = f'<rect x="{x + 4}" y="{y + 4}" width="{_WIDE}" height="{_HIGH}" rx="6" fill="#eee" stroke="#444"/>'
     middle, words = x + _WIDE // 2, _escaped(shorten(box.words, 38))

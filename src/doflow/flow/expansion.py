@@ -105,13 +105,9 @@ def _refuse_unusable(found: Step, item: Any, which: str) -> None:
     if isinstance(item, dict | list) and any("item" in syntax.params(path) for path in found.makes):
         what = "a mapping" if isinstance(item, dict) else "a list"
         path = next(path for path in found.makes if "item" in syntax.params(path))
-        message = (
-            f"step {found.id}: {which} is {what}, {json.dumps(item, default=str)[:60]}, which cannot be part of {path}"
-        )
-        raise UsageError(
-            message,
-            "write {item_name} there for items with keys, or {index}" if isinstance(item, dict) else "write a word",
-        )
+        shown = json.dumps(item, default=str)[:60]
+        hint = "write {item_name} there for items with keys, or {index}" if isinstance(item, dict) else "write a word"
+        raise UsageError(f"step {found.id}: {which} is {what}, {shown}, which cannot be part of {path}", hint)
 
 
 def _item_params(found: Step) -> set[str]:
@@ -129,9 +125,8 @@ def _refuse_missing(found: Step, missing: set[str], which: str, item: Any) -> No
     key = min(missing).removeprefix("item_")
     message = f"step {found.id} uses {{item_{key}}}, but {which} "
     if not isinstance(item, dict):
-        raise UsageError(
-            f"{message}is not a mapping: {_title(item)[:60]!r}", f"write {{{key}: …}} there, or {{item}} in the flow"
-        )
+        hint = f"write {{{key}: …}} there, or {{item}} in the flow"
+        raise UsageError(f"{message}is not a mapping: {_title(item)[:60]!r}", hint)
     why = f"has no single value for {key!r}" if key in item else f"has no key {key!r}"
     raise UsageError(f"{message}{why}", f"write `{key}: …` in every item")
 
@@ -139,9 +134,8 @@ def _refuse_missing(found: Step, missing: set[str], which: str, item: Any) -> No
 def _path(path: str, params: Mapping[str, str], which: str) -> str:
     whole = substitute(path, params)
     if whole != path and (".." in whole.split("/") or "\n" in whole or "\0" in whole):
-        raise UsageError(
-            f"{which}: the path {path} becomes {whole!r}, which is outside its folder", "use another value"
-        )
+        message = f"{which}: the path {path} becomes {whole!r}, which is outside its folder"
+        raise UsageError(message, "use another value")
     return whole
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 VERDICTS = ("GO", "CONDITIONAL", "NO-GO")
 BLOCKING = ("C", "H")
@@ -22,8 +23,7 @@ _PLACE = re.compile(r"^(.*?)\s*(?:\|\s*([^|]*?)\s*)?$")
 _ID = re.compile(r"\[?([a-z0-9][a-z0-9_/-]*-\d{3,})\b")
 
 
-@dataclass(frozen=True, slots=True)
-class Issue:
+class Issue(NamedTuple):
     """One issue of a reviewer: severity (C, H, M, L), text, place; `known` = the id of the finding it repeats."""
 
     severity: str
@@ -32,8 +32,7 @@ class Issue:
     known: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A reviewer's answer. `verdict` '' = none, which never passes; `unread` = issue lines that could not be parsed."""
 
     persona: str
@@ -109,8 +108,7 @@ def verdict(findings: Iterable[Finding]) -> str:
     return "NO-GO" if "C" in open_ else "CONDITIONAL" if "H" in open_ else "GO"
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewResult:
+class ReviewResult(NamedTuple):
     """How a review ended: its verdict, and which conditions it leaves open. The record of the step keeps it as its marker."""
 
     verdict: str

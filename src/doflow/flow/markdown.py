@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
 _PHASE = re.compile(r"^Phase (\d+):[ \t]*(.*)$")
@@ -17,8 +17,7 @@ _EMPTY = re.compile(r"^([ \t]*[-*+][ \t]+)\[ \](.*)$", re.M)
 _QUESTION = re.compile(r"\[NEEDS CLARIFICATION:[ \t]*((?:[^\[\]]|\[[^\[\]]*\])*)\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(NamedTuple):
     """A heading: its level, its title, the number of its line (from 0)."""
 
     level: int
@@ -26,8 +25,7 @@ class Heading:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(NamedTuple):
     """One `## Phase N: title` section; `text` holds the heading too."""
 
     number: str

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from doflow.util.errors import Problem
 from doflow.util.hints import Next
 from doflow.util.process.runner import Command as Command, Result as Result, Timeout as Timeout
-
-# --- outcomes ---
 
 
 class Status(Enum):
@@ -65,9 +64,6 @@ class Outcome:
         return self.status is Status.DONE
 
 
-# --- flows ---
-
-
 @dataclass(frozen=True, slots=True)
 class Origin:
     """A position in a file."""
@@ -75,6 +71,9 @@ class Origin:
     file: str
     line: int = 0
     column: int = 0
+
+    def problem(self, message: str, hint: str = "") -> Problem:
+        return Problem(self.file, self.line, self.column, message, hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +303,6 @@ class Settings:
 
     def profile(self, name: str) -> Profile | None:
         return next((profile for profile in self.agents if profile.name == name), None)
-
-
-# --- agent calls ---
 
 
 @dataclass(frozen=True, slots=True)

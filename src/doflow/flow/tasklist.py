@@ -6,9 +6,10 @@ The grammar is in docs/tasks.md. Lines in code fences are ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
 from doflow.flow import markdown
 from doflow.util.errors import Problem
@@ -36,8 +37,7 @@ class Task:
     depends: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(NamedTuple):
     """One `## Phase N: title` with its tasks; a list without phases is one, numbered `all`."""
 
     number: str
@@ -46,8 +46,7 @@ class Phase:
     tasks: tuple[Task, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskList:
+class TaskList(NamedTuple):
     """A parsed task list; it is valid if there are no `problems`. `warnings` do not fail the check."""
 
     phases: tuple[Phase, ...]
@@ -63,8 +62,8 @@ def parse_task_list(text: str) -> TaskList:
     found: list[Problem] = list(_headings(text))
     phases = []
     for phase, first, last in bounds or [(whole, 1, len(text.splitlines()))]:
-        mine = [(number + 1, line) for number, line in lines if first <= number + 1 <= last]
-        phases.append(Phase(phase.number, phase.title, phase.line, _tasks(mine, found)))
+        inner = [(number + 1, line) for number, line in lines if first <= number + 1 <= last]
+        phases.append(Phase(phase.number, phase.title, phase.line, _tasks(inner, found)))
     if cut:
         inside = {number for _, first, last in bounds for number in range(first, last + 1)}
         found += [
@@ -95,7 +94,9 @@ def _tasks(lines: Sequence[tuple[int, str]], found: list[Problem]) -> tuple[Task
         elif box:
             named = _TASK.match(box[3])
             run += not (named and named[2])
-            words = _form(named, line)
+            words = "" if named else f"a task is {_FORM}, this is `{line.strip()}`"
+            if named and _MARK.match(named[4]):
+                words = f"the mark for parallel tasks is `[P]` or `[P:group]`, this is `{line.strip()}`"
             if named:
                 group = named[3] or f"P{run}" if named[2] else ""
                 tasks.append(Task(named[1], named[4], number, box[2] != " ", group))
@@ -104,14 +105,6 @@ def _tasks(lines: Sequence[tuple[int, str]], found: list[Problem]) -> tuple[Task
         if words:
             found.append(_problem(number, words))
     return tuple(tasks)
-
-
-def _form(named: re.Match[str] | None, line: str) -> str:
-    if named is None:
-        return f"a task is {_FORM}, this is `{line.strip()}`"
-    if _MARK.match(named[4]):
-        return f"the mark for parallel tasks is `[P]` or `[P:group]`, this is `{line.strip()}`"
-    return ""
 
 
 def _extra(found: re.Match[str], tasks: list[Task]) -> str:
@@ -167,19 +160,12 @@ def _depends(phases: Sequence[Phase]) -> Iterator[Problem]:
                     late = phases[place[name]].number
                     yield _problem(task.line, f"{task.id} depends on {name}, which comes later, in Phase {late}")
     graph = {task.id: tuple(name for name in task.depends if name in place) for task in _all(phases)}
-    cycle = _cycle(graph)
-    if cycle:
-        line = next(task.line for task in _all(phases) if task.id == cycle[0])
-        yield _problem(line, f"dependency cycle: {' -> '.join(cycle)}")
-
-
-def _cycle(graph: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """One cycle, with its first task at both ends; () = none."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        return tuple(reversed(error.args[1]))
-    return ()
+        cycle = tuple(reversed(error.args[1]))  # its first task is at both ends
+        line = next(task.line for task in _all(phases) if task.id == cycle[0])
+        yield _problem(line, f"dependency cycle: {' -> '.join(cycle)}")
 
 
 def _clashes(phases: Sequence[Phase]) -> Iterator[Problem]:

@@ -109,9 +109,9 @@ def dot(args: Namespace) -> int:
 def _status(pipeline: Pipeline, as_json: bool) -> int:
     ready = [node.id for node in order.ready_nodes(pipeline)]
     if as_json:
-        nodes = [transitions.node_to_dict(node) for node in pipeline.nodes]
+        nodes = [node.to_dict() for node in pipeline.nodes]
         counts = {node.status: sum(one.status == node.status for one in pipeline.nodes) for node in pipeline.nodes}
-        edges = [transitions.edge_to_dict(edge) for edge in pipeline.edges]
+        edges = [edge.to_dict() for edge in pipeline.edges]
         found = {"pipeline": pipeline.name, "file": pipeline.path, "nodes": nodes, "edges": edges}
         output.say_json({**found, "ready": ready, "counts": counts, "skipped": list(order.skipped_nodes(pipeline))})
         return 0
@@ -185,7 +185,7 @@ def _report(pipeline: Pipeline, args: Namespace, words: str) -> int:
         node = pipeline.node(name) if name else None
         found: dict[str, Any] = {"ok": True, "file": pipeline.path, "errors": len(validate.errors(remarks))}
         found["ready"] = [one.id for one in order.ready_nodes(pipeline)]
-        output.say_json({**found, **({"node": transitions.node_to_dict(node)} if node else {})})
+        output.say_json({**found, **({"node": node.to_dict()} if node else {})})
         return 0
     output.say(words)
     for remark in validate.errors(remarks):

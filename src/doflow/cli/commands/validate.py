@@ -51,8 +51,8 @@ def validate(args: Namespace) -> int:
     for flow in flows:
         plan.build_plan(flow, chosen)
         problems += [*_agents(root, flow, chosen), *_panes(flow, chosen)]
-        problems += static_checks.protected_outputs(flow, chosen.protect)
-        warnings += graph_checks.missing_inputs(subflow.inline_subflows(flow, known))
+        problems += graph_checks.protected_outputs(flow, chosen.protect)
+        warnings += static_checks.missing_inputs(subflow.inline_subflows(flow, known))
         warnings += [*static_checks.undeclared_params(flow), *static_checks.unreachable_steps(flow)]
     problems += _machines(root, flows, not args.what)
     problems += warnings if args.strict else []

@@ -10,7 +10,7 @@ from dataclasses import replace
 from doflow.engine.jobs.commit import commit_lock, marker_in_artifact, phases_record
 from doflow.flow import findings
 from doflow.flow.model import Step
-from doflow.flow.parsing import step_builder
+from doflow.flow.parsing import syntax
 from doflow.git import refs
 from doflow.runs import fingerprint, freshness, lockfile, lost_runs, next_steps
 from doflow.runs.context import RunContext
@@ -129,7 +129,7 @@ def _complete_phases(step: Step, context: RunContext) -> None:
 def validate_options(context: RunContext) -> None:
     """Raise if a step, a phase, an item, a limit or the run's branch does not exist; writes nothing."""
     if context.options.budget:
-        step_builder.parse_budget(context.options.budget)
+        syntax.parse_budget(context.options.budget)
     known = [step.id for step in context.flow.steps]
     for name in sorted(context.options.force | context.options.completed):
         step, _, part = name.partition(":")

@@ -14,7 +14,7 @@ from doflow.config.layers import FILE
 from doflow.engine.jobs import commit, commit_hooks
 from doflow.flow import subflow
 from doflow.flow.model import BY_AGENT, Flow, Settings
-from doflow.flow.parsing import loader, static_checks
+from doflow.flow.parsing import graph_checks, loader
 from doflow.flow.parsing.document import nearest
 from doflow.git import conflicts, head_reader, refs
 from doflow.guard import stale_files
@@ -28,7 +28,6 @@ from doflow.util.hints import Next
 
 def preflight(context: RunContext, paying: bool = True) -> None:
     """Raise now for everything that would make a run fail later. Not `paying`: the user decides, no agent is called."""
-    static_checks.refuse_unsupported(context.flow)
     _check_folders(context)
     head = context.head
     if obstacle := head_reader.commit_obstacle(head):
@@ -43,7 +42,7 @@ def preflight(context: RunContext, paying: bool = True) -> None:
     if paying and any(step.kind in BY_AGENT for step in context.flow.steps):
         selection.check_agents(context)
     if context.settings.protect and context.run.fresh:
-        static_checks.refuse_protected_outputs(context.flow, context.settings.protect)
+        graph_checks.refuse_protected_outputs(context.flow, context.settings.protect)
     if context.settings.verify:
         commit_hooks.check_hooks_unchanged(context)
     if context.run.fresh:

@@ -47,22 +47,24 @@ echo "RESULT: pass"
 def compile_pipeline(path: str, name: str, shown: str) -> Flow:
     """The flow of a DOT file; `shown` is its path relative to the project. FlowError with the pipeline's errors."""
     pipeline = parser.read_pipeline(path, shown)
-    wrong = validate.errors(validate.check_pipeline(pipeline))
-    if wrong:
-        raise FlowError(tuple(Problem(shown, one.line, 1, one.message, one.hint) for one in wrong))
+    errors = validate.errors(validate.check_pipeline(pipeline))
+    if errors:
+        raise FlowError(tuple(Problem(shown, error.line, 1, error.message, error.hint) for error in errors))
     routed = next((node for node in pipeline.nodes if node.handler == ROUTE), None)
     if routed is not None:
         message = f"{routed.id} is a route, which only a flow supports"
-        raise FlowError((Problem(shown, routed.line, 1, message, "run the original flow, or use a diamond"),))
+        raise _error(pipeline, routed.line, message, "run the original flow, or use a diamond")
     unrolled = unroll.unroll(pipeline)
     steps = tuple(_Steps(pipeline, unrolled).step(turn) for turn in unrolled.turns.values())
     if not steps:
-        raise FlowError(
-            (Problem(shown, pipeline.line, 1, "the pipeline has nothing to do", "add a node with shape=box"),)
-        )
+        raise _error(pipeline, pipeline.line, "the pipeline has nothing to do", "add a node with shape=box")
     about = " ".join(label_text(pipeline.get("label") or pipeline.name or name).split())
     protect = tuple(f"/{shown}{more}" for more in ("", ".transitions.jsonl", ".checkpoint.json"))
     return Flow(name, about, (Param("goal", "what this run is for"),), steps, unrolled.first, protect, path)
+
+
+def _error(pipeline: Pipeline, line: int, message: str, hint: str) -> FlowError:
+    return FlowError((Problem(pipeline.path, line, 1, message, hint),))
 
 
 def result_path(turn: NodeRun) -> str:
@@ -107,30 +109,22 @@ class _Steps:
         design = validate.attribute_value(self._pipeline, node, "solution_design")
         if design and not design.startswith(("/", "~")):
             reads.append(Read(f"/{self._pathed(node, design)}", optional=True))
-        said = [one.strip() for one in node.get("writes").split(",") if one.strip()]
-        writes = tuple(self._pathed(node, one) for one in said) or ("**",)
-        step = replace(
-            step, prompt=Prompt(words), reads=tuple(reads), writes=writes, makes=(result_path(turn),), from_text=True
-        )
+        paths = [path.strip() for path in node.get("writes").split(",") if path.strip()]
+        writes = tuple(self._pathed(node, path) for path in paths) or ("**",)
+        step = replace(step, reads=tuple(reads), writes=writes, makes=(result_path(turn),), from_text=True)
         if judges_node(self._pipeline, node):
-            return self._answering(step, turn)
+            return self._answering(step, turn, words)
         run = ("sh", "-c", node.get("check")) if node.get("check") else ()
         prompt = Prompt(f"{words}\nDo the work in the files; then answer with a report of what you did.\n")
         return replace(step, prompt=prompt, check=Check(not_empty=True, run=run), repair=1 if run else 0)
 
-    def _answering(self, step: Step, turn: NodeRun) -> Step:
+    def _answering(self, step: Step, turn: NodeRun, words: str) -> Step:
         """An agent that ends its report with pass or fail. Without a diamond after it, only pass is accepted."""
-        prompt = Prompt(
-            (step.prompt.text if step.prompt else "") + "\nAnswer with a report of what you found and did.\n"
-        )
-        run = (
-            ()
-            if judges_node(self._pipeline, turn.node)
-            else ("sh", "-c", _MUST, "sh", f"{{run_dir}}/{result_path(turn)}")
-        )
-        check = Check(ends=(PASS, FAIL), run=run)
-        repair = 0 if run else 1
-        return replace(step, prompt=prompt, makes=(result_path(turn),), from_text=True, check=check, repair=repair)
+        prompt = Prompt(f"{words}\nAnswer with a report of what you found and did.\n")
+        judged = judges_node(self._pipeline, turn.node)
+        run = () if judged else ("sh", "-c", _MUST, "sh", f"{{run_dir}}/{result_path(turn)}")
+        check, made = Check(ends=(PASS, FAIL), run=run), (result_path(turn),)
+        return replace(step, prompt=prompt, makes=made, from_text=True, check=check, repair=1 if judged else 0)
 
     def _command(self, step: Step, turn: NodeRun) -> Step:
         node = turn.node
@@ -154,35 +148,31 @@ class _Steps:
             return replace(step, kind="gate", gate=question, agent="", model="", reads=self._reports(turn))
         before = self._unrolled.turns
         workers = {before[name].node.id: before[name].node for name in turn.after if name in before}
-        words = validate.review_text(
-            self._pipeline, node, tuple(one for one in workers.values() if one.handler == CODERGEN)
-        )
-        return self._answering(replace(step, prompt=Prompt(words), reads=self._reports(turn)), turn)
+        judged = tuple(worker for worker in workers.values() if worker.handler == CODERGEN)
+        words = validate.review_text(self._pipeline, node, judged)
+        return self._answering(replace(step, reads=self._reports(turn)), turn, words)
 
     def _diamond(self, step: Step, turn: NodeRun) -> Step:
         """Decides by its own command, else by the results before it; a person's approval counts as a pass."""
         node = turn.node
         most = turn.number - 1
-        again = () if node.get("command") else self._decided_on(turn)
+        before = [self._unrolled.turns[name] for name in turn.after]
+        judged = [one for one in before if judges_node(self._pipeline, one.node)]
+        again = () if node.get("command") else tuple(one.id for one in judged)
         pause = f"{node.id} still fails after {most} retr{'y' if most == 1 else 'ies'}; fix it by hand"
         otherwise = Route(FAIL, pause=pause, again=again) if turn.last else Route(FAIL, turn.otherwise)
         step = replace(step, kind="shell", routes=(Route(PASS, turn.then), otherwise), agent="", model="", commit="")
         if node.get("command"):
             run = ("sh", "-c", _TRY, "sh", node.get("command"), f"{{run_dir}}/{result_path(turn)}")
             return replace(step, run=run, makes=(result_path(turn),), reads=self._reports(turn))
-        before = [self._unrolled.turns[name] for name in turn.after]
         names = [one.node.id for one in before]
         odd = next((one.node.id for one in before if one.node.handler == CONDITION or names.count(one.node.id) > 1), "")
         if odd:
             message = f"{node.id} comes after {odd}, which has no single result to decide on"
-            raise FlowError((Problem(self._pipeline.path, node.line, 1, message, "give it a command of its own"),))
-        files = tuple(result_path(one) for one in before if judges_node(self._pipeline, one.node))
+            raise _error(self._pipeline, node.line, message, "give it a command of its own")
+        files = tuple(result_path(one) for one in judged)
         reads = tuple(Read(file) for file in files)
         return replace(step, run=("sh", "-c", _JUDGE, "sh", *(f"{{run_dir}}/{file}" for file in files)), reads=reads)
-
-    def _decided_on(self, turn: NodeRun) -> tuple[str, ...]:
-        """The steps whose results the diamond reads, and which must be repeated with it."""
-        return tuple(name for name in turn.after if judges_node(self._pipeline, self._unrolled.turns[name].node))
 
     def _reports(self, turn: NodeRun) -> tuple[Read, ...]:
         """The reports of the steps right before: the step is out of date when they change."""
@@ -191,21 +181,14 @@ class _Steps:
 
     def _feedback(self, turn: NodeRun) -> tuple[Read, ...]:
         """The results that made a diamond send the work back: input for the next try."""
-        loops_ = [loop for loop, number in turn.tries if number > 1]
-        found: dict[str, None] = {}
-        for loop in loops_ if turn.node.handler == CODERGEN else ():
-            number = dict(turn.tries)[loop] - 1
-            sender = [
-                one for one in self._unrolled.of(loop) if dict(one.tries) == {**self._tries(one, turn), loop: number}
-            ]
-            for one in sender:
-                names = (one.id,) if one.node.get("command") else one.after
-                found.update({result_path(self._unrolled.turns[name]): None for name in names})
+        tries, found = dict(turn.tries), dict[str, None]()
+        for loop, number in turn.tries:
+            for sender in self._unrolled.tries_of(loop) if number > 1 else ():
+                wanted = {other: tries.get(other, count) for other, count in sender.tries} | {loop: number - 1}
+                if dict(sender.tries) == wanted:
+                    names = (sender.id,) if sender.node.get("command") else sender.after
+                    found.update({result_path(self._unrolled.turns[name]): None for name in names})
         return tuple(Read(path, optional=True) for path in found)
-
-    def _tries(self, one: NodeRun, turn: NodeRun) -> dict[str, int]:
-        mine = dict(turn.tries)
-        return {loop: mine.get(loop, number) for loop, number in one.tries}
 
     def _timeout(self, node: Node) -> Timeout | None:
         said = node.get("timeout")
@@ -214,12 +197,10 @@ class _Steps:
         try:
             return replace(Timeout(), max=syntax.seconds(float(said) if said.isdecimal() else said))
         except syntax.InvalidSyntax as bad:
-            raise FlowError((Problem(self._pipeline.path, node.line, 1, bad.message, bad.hint),)) from bad
+            raise _error(self._pipeline, node.line, bad.message, bad.hint) from bad
 
     def _pathed(self, node: Node, said: str) -> str:
         try:
             return syntax.pattern(said.rstrip("/") or said)
         except syntax.InvalidSyntax as bad:
-            raise FlowError(
-                (Problem(self._pipeline.path, node.line, 1, f"{node.id}: {bad.message}", bad.hint),)
-            ) from bad
+            raise _error(self._pipeline, node.line, f"{node.id}: {bad.message}", bad.hint) from bad

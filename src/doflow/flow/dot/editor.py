@@ -1,41 +1,38 @@
-"""Edit a DOT text in place: one value, node or edge. Everything else, including comments and layout, is kept. Pure."""
+"""Edit a DOT text in place: one value, node or edge; comments and layout are kept. And the file under its lock."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from doflow.flow.dot import parser
 from doflow.flow.dot.model import Attribute, Edge, Node, Pipeline, Statement
-from doflow.flow.dot.parser import quoted
-from doflow.util.errors import UsageError
+from doflow.flow.dot.parser import KEYWORDS, quoted
+from doflow.util import atomic_files, locks
+from doflow.util.errors import LockHeld, UsageError
 
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|-?(?:\.\d+|\d+(?:\.\d*)?)")
-_KEYWORDS = frozenset({"node", "edge", "graph", "digraph", "subgraph", "strict"})
 
 
 def write_id(name: str) -> str:
     """A name in DOT syntax: bare where allowed, else quoted."""
-    return name if _BARE.fullmatch(name) and name.lower() not in _KEYWORDS else quoted(name)
+    return name if _is_bare(name) else quoted(name)
+
+
+def _is_bare(text: str) -> bool:
+    return bool(_BARE.fullmatch(text)) and text.lower() not in KEYWORDS
 
 
 def set_attributes(pipeline: Pipeline, name: str, values: Mapping[str, str]) -> Pipeline:
     """The pipeline with these attributes of a node; an existing one is changed in place."""
     for key, value in values.items():
         node = get_node(pipeline, name)
-        if node.own and any(one.name == key for one in node.own):
-            pipeline = _change(pipeline, [one for one in node.own if one.name == key][-1], value)
-        else:
-            pipeline = _append(pipeline, node, key, value)
+        own = [one for one in node.own if one.name == key]
+        pipeline = _change(pipeline, own[-1], value) if own else _append(pipeline, node, key, value)
     return pipeline
-
-
-def set_graph_attribute(pipeline: Pipeline, key: str, value: str) -> Pipeline:
-    """The pipeline with this graph attribute."""
-    own = [one for one in pipeline.own if one.name == key]
-    if own:
-        return _change(pipeline, own[-1], value)
-    return _insert(pipeline, pipeline.begin, f"\n    {write_id(key)}={quoted(value)};")
 
 
 def unset_attributes(pipeline: Pipeline, name: str, keys: Iterable[str]) -> Pipeline:
@@ -101,7 +98,7 @@ def _change(pipeline: Pipeline, one: Attribute, value: str) -> Pipeline:
     if one.at == one.end:  # a bare name, which stands for true
         return _insert(pipeline, one.end, f"={quoted(value)}")
     old = pipeline.text[one.at : one.end]
-    bare = old[:1] not in '"<' and _BARE.fullmatch(value) and value.lower() not in _KEYWORDS
+    bare = old[:1] not in '"<' and _is_bare(value)
     html = value.startswith("<") and value.endswith(">") and old[:1] == "<"
     return _spliced(pipeline, one.at, one.end, value if bare or html else quoted(value))
 
@@ -122,9 +119,8 @@ def _append(pipeline: Pipeline, node: Node, key: str, value: str) -> Pipeline:
     comma = "," if "," in text[last.end : end] or (len(inside) > 1 and "," in text[inside[-2].end : last.start]) else ""
     if "\n" not in text[start : last.start]:
         return _insert(pipeline, last.end, f"{comma or ','} {words}")
-    indent = text[_line_start(text, last.start) : last.start]
     ending = "\r\n" if "\r\n" in text[start:end] else "\n"
-    return _insert(pipeline, last.end, f"{comma}{ending}{indent if not indent.strip() else '    '}{words}")
+    return _insert(pipeline, last.end, f"{comma}{ending}{_indent(text, last.start)}{words}")
 
 
 def _without(pipeline: Pipeline, statement: Statement, keep: Callable[[Edge], bool]) -> Pipeline:
@@ -138,14 +134,10 @@ def _without(pipeline: Pipeline, statement: Statement, keep: Callable[[Edge], bo
     if not stay:
         return _cut(pipeline, statement)
     text = pipeline.text
-    lists = " ".join(text[start:end] for start, end in statement.lists)
-    indent = text[_line_start(text, statement.start) : statement.start]
-    joint = f";\n{indent if not indent.strip() else '    '}"
-    return _spliced(pipeline, statement.start, statement.end, joint.join(_link(edge, lists) for edge in stay))
-
-
-def _link(edge: Edge, lists: str) -> str:
-    return f"{write_id(edge.start)} -> {write_id(edge.to)}{f' {lists}' if lists else ''}"
+    lists = "".join(f" {text[start:end]}" for start, end in statement.lists)
+    links = [f"{write_id(edge.start)} -> {write_id(edge.to)}{lists}" for edge in stay]
+    joint = f";\n{_indent(text, statement.start)}"
+    return _spliced(pipeline, statement.start, statement.end, joint.join(links))
 
 
 def _cut(pipeline: Pipeline, statement: Statement) -> Pipeline:
@@ -154,10 +146,9 @@ def _cut(pipeline: Pipeline, statement: Statement) -> Pipeline:
     while end < len(text) and text[end] in " \t;":
         end += 1
     line = _line_start(text, start)
-    if not text[line:start].strip() and text[end : end + 1] in ("\n", ""):
-        return _spliced(pipeline, line, min(end + 1, len(text)), "")
-    if not text[line:start].strip() and text[end : end + 2] == "\r\n":
-        return _spliced(pipeline, line, end + 2, "")
+    ending = next((one for one in ("\r\n", "\n") if text.startswith(one, end)), "")
+    if not text[line:start].strip() and (ending or end == len(text)):
+        start, end = line, end + len(ending)
     return _spliced(pipeline, start, end, "")
 
 
@@ -201,9 +192,73 @@ def _line_start(text: str, place: int) -> int:
     return text.rfind("\n", 0, place) + 1
 
 
+def _indent(text: str, place: int) -> str:
+    """The white space before `place`, if nothing else is on its line, else the usual one."""
+    before = text[_line_start(text, place) : place]
+    return "    " if before.strip() else before
+
+
 def _insert(pipeline: Pipeline, place: int, words: str) -> Pipeline:
     return _spliced(pipeline, place, place, words)
 
 
 def _spliced(pipeline: Pipeline, start: int, end: int, words: str) -> Pipeline:
     return parser.parse_pipeline(pipeline.text[:start] + words + pipeline.text[end:], pipeline.path)
+
+
+class LockedFile:
+    """A DOT file under its lock: its `text`, and replacing it."""
+
+    __slots__ = ("_fds", "_path", "text")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path = path
+        self._fds = [fd]
+        with open(fd, encoding="utf-8", newline="", closefd=False) as file:
+            self.text = file.read()
+
+    def replace(self, text: str) -> None:
+        """Atomic, durable write of this text; the new file is locked, too."""
+        try:
+            mode = os.stat(self._path).st_mode & 0o777
+        except OSError as error:
+            raise atomic_files.io_error("write", self._path, error) from error
+        atomic_files.write_file(self._path, text.encode("utf-8"), mode, alone=True, opened=self._lock)
+        self.text = text
+
+    def _lock(self, fd: int) -> None:
+        locks.acquire_waiting(fd)
+        self._fds.append(os.dup(fd))
+
+    def release(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+
+
+@contextmanager
+def lock_file(path: str | os.PathLike[str], patience: float = 20.0) -> Iterator[LockedFile]:
+    """Lock the file for the block; LockHeld after `patience` seconds."""
+    real = os.path.realpath(path)
+    held = LockedFile(real, _lock(real, patience))
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+def _lock(path: str, patience: float) -> int:
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise atomic_files.io_error("read", path, error) from error
+        if locks.acquire(fd):
+            if locks.is_current(fd, path):
+                return fd  # else it was replaced: the next round finds the new one
+        elif time.monotonic() > end:
+            os.close(fd)
+            raise LockHeld(f"another program is changing {path}", "wait for it, then try again")
+        else:
+            time.sleep(0.005)
+        os.close(fd)

@@ -6,8 +6,8 @@ The result passes `doflow validate`. Worker nodes inherit the graph's `prd_ref`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from doflow.flow.diagram import Box, Graph
 from doflow.flow.dot.editor import write_id
@@ -21,8 +21,7 @@ _HANDLERS = {"shell": TOOL, "review": GATE, "gate": GATE, "clarify": GATE, "paus
 Values = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class GenerateOptions:
+class GenerateOptions(NamedTuple):
     """`prd_ref` for all nodes, the worker type, and the command that checks each phase."""
 
     prd_ref: str = ""
@@ -43,14 +42,14 @@ class PipelineWriter:
         self._edges: list[str] = []
 
     def node(self, name: str, handler: str, values: Values) -> None:
-        said = {"handler": handler, "shape": SHAPES[handler], "status": PENDING, **values}
-        said |= {"style": "filled", "fillcolor": COLOURS[PENDING]}
-        listed = "".join(f"        {key}={quoted(value)}\n" for key, value in said.items() if value)
+        given = {"handler": handler, "shape": SHAPES[handler], "status": PENDING, **values}
+        given |= {"style": "filled", "fillcolor": COLOURS[PENDING]}
+        listed = "".join(f"        {key}={quoted(value)}\n" for key, value in given.items() if value)
         self._lines.append(f"\n    {write_id(name)} [\n{listed}    ];\n")
 
     def edge(self, start: str, to: str, label: str = "", condition: str = "") -> None:
-        said = {"label": label, "condition": condition}
-        listed = ", ".join(f"{key}={quoted(value)}" for key, value in said.items() if value)
+        given = {"label": label, "condition": condition}
+        listed = ", ".join(f"{key}={quoted(value)}" for key, value in given.items() if value)
         self._edges.append(f"    {write_id(start)} -> {write_id(to)}{f' [{listed}]' if listed else ''};\n")
 
     def text(self) -> str:
@@ -132,14 +131,11 @@ def generate_from_tasks(tasks: TaskList, name: str, options: GenerateOptions) ->
 
 
 def _phase(phase: Phase, options: GenerateOptions) -> Values:
+    names = [task.id for task in phase.tasks]
     listed = "\n".join(f"- {task.id}: {task.text}" for task in phase.tasks)
     return {
         "label": f"Phase {phase.number}: {phase.title}" if phase.title else "All tasks",
-        "bead_id": _joined(task.id for task in phase.tasks), "worker_type": options.worker,
+        "bead_id": names[0] if len(names) == 1 else f"{names[0]}-{names[-1]}" if names else "all",
+        "worker_type": options.worker,
         "prd_ref": options.prd_ref, "acceptance": listed,
     }  # fmt: skip
-
-
-def _joined(names: Iterable[str]) -> str:
-    found: Sequence[str] = list(names)
-    return found[0] if len(found) == 1 else f"{found[0]}-{found[-1]}" if found else "all"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED = "pending", "active", "impl_complete", "validated", "failed"
 STATUSES = (PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED)
@@ -34,8 +35,7 @@ HANDLERS = {shape.lower(): handler for handler, shape in SHAPES.items()}
 MAX_RETRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(NamedTuple):
     """`name=value` in the text: `start`…`end` is the whole, `at`…`end` the value as written."""
 
     name: str
@@ -46,8 +46,7 @@ class Attribute:
     end: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """One statement of the text: a node, or edges. `lists`: start and end of each `[…]`; `top`: not in a subgraph."""
 
     line: int
@@ -92,9 +91,15 @@ class Node:
     def label(self) -> str:
         return label_text(self.get("label") or self.id)
 
+    def to_dict(self) -> dict[str, Any]:
+        named = ("label", "bead_id", "worker_type", "promise_ac")
+        return {
+            "id": self.id, "handler": self.handler, "status": self.status, "shape": self.shape,
+            **{name: self.get(name) for name in named}, "line": self.line, "all_attrs": dict(self.attributes),
+        }  # fmt: skip
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+
+class Edge(NamedTuple):
     """`to` comes after `start`. `statement`: the one it is part of; a chain has several edges."""
 
     start: str
@@ -113,10 +118,13 @@ class Edge:
         label = self.get("label").strip().lower()
         return _SAME.get(said, said) or (label if label in CONDITIONS else "")
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"from": self.start, "to": self.to, "condition": self.condition, "attrs": dict(self.attributes)}
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A DOT file: its `text` and content. `begin`, `end`: after its `{`, before its `}`."""
+    """A DOT file: its `text` and content. `end`: the position of its last `}`."""
 
     path: str
     text: str
@@ -124,11 +132,9 @@ class Pipeline:
     nodes: tuple[Node, ...] = ()
     edges: tuple[Edge, ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()
-    own: tuple[Attribute, ...] = ()
     defaults: tuple[tuple[str, str], ...] = ()
     directed: bool = True
     line: int = 1
-    begin: int = 0
     end: int = 0
 
     def get(self, name: str, default: str = "") -> str:

@@ -7,7 +7,7 @@ edge reaches (a repair node) runs only after the diamond has sent the work back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from doflow.flow.dot.model import (
     CONDITION,
@@ -28,8 +28,7 @@ from doflow.flow.dot.model import (
 _MET = {"": VALIDATED, "pass": VALIDATED, "fail": FAILED, "partial": IMPL_COMPLETE}
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """`back`: edges that aren't dependencies; `repairs`: nodes that only a retry reaches, with their diamonds."""
 
     back: frozenset[tuple[str, str]]
@@ -46,7 +45,9 @@ def compute_order(pipeline: Pipeline) -> Order:
         if edge.start in diamonds and edge.condition == "fail" and edge.start in reach[edge.to] | {edge.to}
     }
     forward = reachable(pipeline, retry)
-    firsts = [node.id for node in pipeline.nodes if node.handler == START] or _firsts(pipeline)
+    targets = {edge.to for edge in pipeline.edges if edge.start != edge.to}
+    starts = [node.id for node in pipeline.nodes if node.handler == START]
+    firsts = starts or [node.id for node in pipeline.nodes if node.id not in targets]
     main = {name for first in firsts for name in (first, *forward[first])}
     repairs: dict[str, tuple[str, ...]] = {}
     for start, to in sorted(retry):
@@ -89,37 +90,29 @@ def ready_nodes(pipeline: Pipeline) -> tuple[Node, ...]:
     A start node is always ready; the exit only when every gate is validated. A branch that a diamond
     did not take is no longer a dependency. A failed node isn't ready: retrying it (failed → active) is a decision.
     """
-    found = compute_order(pipeline)
-    open_ = _Open(pipeline, found)
-    return tuple(node for node in pipeline.nodes if node.status == PENDING and open_.ready(node))
+    readiness = _Readiness(pipeline)
+    return tuple(node for node in pipeline.nodes if node.status == PENDING and readiness.ready(node))
 
 
 def skipped_nodes(pipeline: Pipeline) -> tuple[str, ...]:
     """The nodes that won't run, because a diamond took the other branch."""
-    open_ = _Open(pipeline, compute_order(pipeline))
-    return tuple(node.id for node in pipeline.nodes if node.status == PENDING and open_.dead(node.id, ()))
+    readiness = _Readiness(pipeline)
+    return tuple(node.id for node in pipeline.nodes if node.status == PENDING and readiness.dead(node.id, ()))
 
 
 def unvalidated_gates(pipeline: Pipeline) -> tuple[str, ...]:
     """The gates that the exit still waits for."""
     gone = skipped_nodes(pipeline)
     repairs = compute_order(pipeline).repairs
-    return tuple(
-        node.id
-        for node in pipeline.nodes
-        if node.handler == GATE
-        and node.status != VALIDATED
-        and node.id not in gone
-        and not _idle(node.id, repairs, pipeline)
-    )
+    waiting = (node.id for node in pipeline.nodes if node.handler == GATE and node.status != VALIDATED)
+    return tuple(name for name in waiting if name not in gone and not _idle(name, repairs, pipeline))
 
 
 def retry_body(pipeline: Pipeline, diamond: str) -> tuple[str, ...]:
     """The nodes to repeat when this diamond fails, in order, the diamond last; () = no retry edge."""
     found = compute_order(pipeline)
-    target = next(
-        (e.to for e in pipeline.out_of(diamond) if e.condition == "fail" and (diamond, e.to) in found.back), ""
-    )
+    fails = (edge.to for edge in pipeline.out_of(diamond) if edge.condition == "fail")
+    target = next((to for to in fails if (diamond, to) in found.back), "")
     if not target:
         return ()
     retry = {(start, to) for start, to in found.back if start not in found.repairs}
@@ -156,13 +149,14 @@ def max_retries(pipeline: Pipeline, node: Node) -> int:
     return int(said) if said.isdecimal() else MAX_RETRIES
 
 
-class _Open:
+class _Readiness:
     """Readiness of nodes, from the statuses of the nodes before them."""
 
-    def __init__(self, pipeline: Pipeline, found: Order) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline, found = pipeline, compute_order(pipeline)
         self._back, self._repairs = found.back, found.repairs
         self._nodes = {node.id: node for node in pipeline.nodes}
+        self._sent = {name for name in found.repairs if not _idle(name, found.repairs, pipeline)}
 
     def ready(self, node: Node) -> bool:
         if node.handler == START:
@@ -181,14 +175,8 @@ class _Open:
 
     def _edges(self, name: str) -> list[Edge]:
         """Its dependencies now: also edges from a repair node, once the work was sent back."""
-        return [
-            edge
-            for edge in self._pipeline.into(name)
-            if (edge.start, edge.to) not in self._back or (edge.start in self._repairs and self._sent(edge.start))
-        ]
-
-    def _sent(self, name: str) -> bool:
-        return not _idle(name, self._repairs, self._pipeline)
+        into = self._pipeline.into(name)
+        return [edge for edge in into if (edge.start, edge.to) not in self._back or edge.start in self._sent]
 
     def _met(self, edge: Edge) -> bool:
         """A diamond waits for any end of the node before it; other nodes need it validated."""
@@ -200,7 +188,7 @@ class _Open:
     def _edge_dead(self, edge: Edge, way: tuple[str, ...]) -> bool:
         """Its diamond took the other branch, or its start node will never run."""
         start = self._nodes[edge.start]
-        if start.handler == CONDITION and start.status in (VALIDATED, FAILED) and edge.condition:
+        if start.handler == CONDITION and start.status in TERMINAL and edge.condition:
             back = any((one.start, one.to) in self._back for one in self._pipeline.out_of(start.id))
             if not self._met(edge) and not (back and start.status == FAILED):
                 return True
@@ -211,8 +199,3 @@ def _idle(name: str, repairs: Mapping[str, tuple[str, ...]], pipeline: Pipeline)
     """Is it a repair node, and no work was sent back yet?"""
     senders = [node for node in pipeline.nodes if node.id in repairs.get(name, ())]
     return bool(senders) and not any(retry_count(node) for node in senders)
-
-
-def _firsts(pipeline: Pipeline) -> list[str]:
-    targets = {edge.to for edge in pipeline.edges if edge.start != edge.to}
-    return [node.id for node in pipeline.nodes if node.id not in targets]

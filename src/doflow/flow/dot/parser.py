@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from doflow.flow.dot.model import Attribute, Edge, Node, Pipeline, Statement
 from doflow.util.errors import FlowError, Problem, WorldError
@@ -28,34 +29,34 @@ def read_pipeline(path: str | os.PathLike[str], shown: str = "") -> Pipeline:
 
 
 def parse_pipeline(text: str, path: str = "pipeline.dot") -> Pipeline:
-    """The pipeline of a text."""
     return _Reader(text, path).pipeline()
 
 
+@dataclass(slots=True)
 class _Scope:
     """The scope of one pair of braces: its defaults, and all nodes mentioned in it."""
 
-    __slots__ = ("edge", "group", "members", "node", "top")
-
-    def __init__(self, group: str, node: Mapping[str, str], edge: Mapping[str, str], top: bool = False) -> None:
-        self.group = group
-        self.top = top
-        self.node = dict(node)
-        self.edge = dict(edge)
-        self.members: dict[str, None] = {}
+    group: str = ""
+    node: dict[str, str] = field(default_factory=dict)
+    edge: dict[str, str] = field(default_factory=dict)
+    top: bool = False
+    members: dict[str, None] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
 class _Found:
     """A node while the file is parsed."""
 
-    __slots__ = ("group", "line", "own", "statements", "values")
+    line: int
+    group: str
+    values: dict[str, str]
+    own: list[Attribute] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
 
-    def __init__(self, line: int, group: str, defaults: Mapping[str, str]) -> None:
-        self.line = line
-        self.group = group
-        self.values = dict(defaults)
-        self.own: list[Attribute] = []
-        self.statements: list[Statement] = []
+    def node(self, name: str) -> Node:
+        own, statements = tuple(self.own), tuple(self.statements)
+        line = statements[0].line if statements else self.line
+        return Node(name, line, tuple(self.values.items()), own, statements, self.group)
 
 
 class _Reader:
@@ -76,17 +77,17 @@ class _Reader:
         if head.kind != "keyword" or head.value not in ("digraph", "graph"):
             raise self._wrong(head, "a pipeline begins with `digraph NAME {`")
         name = self._take().value if self._peek().kind == "id" else ""
-        begin = self._expect("{").end
-        top = _Scope("", {}, {}, top=True)
+        self._expect("{")
+        top = _Scope(top=True)
         self._statements(top)
         close = self._expect("}")
         if self._peek().kind != "end":
             raise self._wrong(self._peek(), "something stands after the last `}`")
         attributes = {one.name: one.value for one in self._graph}
         return Pipeline(
-            self._path, self._text, name, tuple(_node(key, one) for key, one in self._nodes.items()),
-            tuple(self._edges), tuple(attributes.items()), tuple(self._graph), tuple(top.node.items()),
-            head.value == "digraph", head.line, begin, close.start,
+            self._path, self._text, name, tuple(one.node(key) for key, one in self._nodes.items()),
+            tuple(self._edges), tuple(attributes.items()), tuple(top.node.items()),
+            head.value == "digraph", head.line, close.start,
         )  # fmt: skip
 
     def _statements(self, scope: _Scope) -> None:
@@ -106,30 +107,27 @@ class _Reader:
             else:
                 defaults = scope.node if token.value == "node" else scope.edge
                 defaults.update((one.name, one.value) for one in given)
-            return
-        if token.kind == "id" and self._peek(1).kind == "=":
+        elif token.kind == "id" and self._peek(1).kind == "=":
             given_one = self._attribute()
             self._graph += [given_one] if scope.top else ()
-            return
-        self._chain(scope)
+        else:
+            self._chain(scope)
 
     def _chain(self, scope: _Scope) -> None:
         """A node, a group, or several of them connected by arrows; then attribute lists."""
         first = self._peek()
         ends = [self._end(scope)]
-        named = first.kind == "id"
         while self._peek().kind in ("->", "--"):
             self._take()
             ends.append(self._end(scope))
         last = self._tokens[self._place - 1].end
-        lists, given = self._lists() if self._peek().kind == "[" else ((), ())
+        lists, given = self._lists()
         statement = Statement(first.line, first.start, lists[-1][1] if lists else last, lists, tuple(given), scope.top)
         if len(ends) > 1:
             values = {**scope.edge, **{one.name: one.value for one in given}}
-            for left, right in pairwise(ends):
-                for start in left:
-                    self._edges += [Edge(start, to, first.line, tuple(values.items()), statement) for to in right]
-        elif named:
+            pairs = [(start, to) for left, right in pairwise(ends) for start in left for to in right]
+            self._edges += [Edge(start, to, first.line, tuple(values.items()), statement) for start, to in pairs]
+        elif first.kind == "id":
             node = self._nodes[ends[0][0]]
             node.statements.append(statement)
             node.own += given
@@ -146,13 +144,9 @@ class _Reader:
         while self._peek().kind == ":":  # a port, a compass point: only affects drawing
             self._take()
             self._expect("id")
-        self._mention(scope, token)
-        return (token.value,)
-
-    def _mention(self, scope: _Scope, token: Token) -> None:
         scope.members[token.value] = None
-        if token.value not in self._nodes:
-            self._nodes[token.value] = _Found(token.line, scope.group, scope.node)
+        self._nodes.setdefault(token.value, _Found(token.line, scope.group, dict(scope.node)))
+        return (token.value,)
 
     def _subgraph(self, scope: _Scope) -> tuple[str, ...]:
         name = scope.group
@@ -161,7 +155,7 @@ class _Reader:
             if self._peek().kind != "{":
                 raise self._wrong(self._peek(), "a subgraph is `subgraph NAME { … }`")
             self._take()
-        inner = _Scope(name, scope.node, scope.edge)
+        inner = _Scope(name, dict(scope.node), dict(scope.edge))
         self._statements(inner)
         self._expect("}")
         scope.members.update(inner.members)
@@ -209,15 +203,8 @@ class _Reader:
         return self._take()
 
     def _wrong(self, token: Token, message: str) -> FlowError:
-        column = token.start - (self._text.rfind("\n", 0, token.start) + 1) + 1
         hint = "`dot -Tsvg FILE` of Graphviz reads the same language"
-        return FlowError((Problem(self._path, token.line, column, message, hint),))
-
-
-def _node(name: str, found: _Found) -> Node:
-    own, statements = tuple(found.own), tuple(found.statements)
-    line = statements[0].line if statements else found.line
-    return Node(name, line, tuple(found.values.items()), own, statements, found.group)
+        return _error(self._path, self._text, token.start, token.line, message, hint)
 
 
 def _shown(token: Token) -> str:
@@ -225,15 +212,16 @@ def _shown(token: Token) -> str:
 
 
 _SKIP = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/|(?:(?<=\n)|\A)#[^\n]*)+", re.DOTALL)
-_NAME = re.compile(r"[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\u0080-\U0010ffff]*")
-_NUMBER = re.compile(r"-?(?:\.\d+|\d+(?:\.\d*)?)")
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_TOKEN = re.compile(
+    r'(?P<sign>->|--|[{}\[\]=;,:+])|(?P<quoted>"(?:[^"\\]|\\.)*")'
+    r"|(?P<id>[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\u0080-\U0010ffff]*|-?(?:\.\d+|\d+(?:\.\d*)?))",
+    re.DOTALL,
+)
 _ESCAPED = re.compile(r'\\(["\\]|\r?\n)')
-_KEYWORDS = frozenset({"node", "edge", "graph", "digraph", "subgraph", "strict"})
+KEYWORDS = frozenset({"node", "edge", "graph", "digraph", "subgraph", "strict"})
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """`kind`: id, keyword (lowercase), a symbol, or end. `value`: without quotes and escapes."""
 
     kind: str
@@ -245,7 +233,20 @@ class Token:
 
 def scan(text: str, path: str) -> tuple[Token, ...]:
     """All tokens, the last one `end`; quoted strings joined by `+` are one."""
-    return tuple(_joined(list(_tokens(text, path))))
+    tokens: list[Token] = []
+    place, line, counted = 0, 1, 0
+    while not tokens or tokens[-1].kind != "end":
+        skipped = _SKIP.match(text, place)
+        place = skipped.end() if skipped else place
+        line, counted = line + text.count("\n", counted, place), place
+        token = _token(text, place, line, path)
+        place = token.end
+        if token.kind == "quoted" and [one.kind for one in tokens[-2:]] == ["quoted", "+"]:
+            first = tokens[-2]
+            tokens[-2:] = [first._replace(value=first.value + token.value, end=token.end)]
+        else:
+            tokens.append(token)
+    return tuple(token._replace(kind="id") if token.kind == "quoted" else token for token in tokens)
 
 
 def unquoted(written: str) -> str:
@@ -264,68 +265,36 @@ def quoted(value: str) -> str:
     return f'"{"".join(parts)}"'
 
 
-def _tokens(text: str, path: str) -> Iterator[Token]:
-    place, line, counted = 0, 1, 0
-    while True:
-        skipped = _SKIP.match(text, place)
-        place = skipped.end() if skipped else place
-        line, counted = line + text.count("\n", counted, place), place
-        if place >= len(text):
-            yield Token("end", "", place, place, line)
-            return
-        token = _token(text, place, line, path)
-        yield token
-        place = token.end
-
-
 def _token(text: str, place: int, line: int, path: str) -> Token:
-    sign = text[place]
-    if text[place : place + 2] in ("->", "--"):
-        return Token(text[place : place + 2], "", place, place + 2, line)
-    if sign in "{}[]=;,:+":
-        return Token(sign, "", place, place + 1, line)
-    if sign == '"':
-        found = _QUOTED.match(text, place)
-        if found is None:
-            raise _wrong(path, text, place, line, "unterminated quoted string", 'close it with "')
-        return Token("quoted", unquoted(found[0]), place, found.end(), line)
-    if sign == "<":
-        end = _html(text, place)
-        if end < 0:
-            raise _wrong(path, text, place, line, "unterminated HTML label", "each < needs its >")
-        return Token("id", text[place:end], place, end, line)
-    named = _NAME.match(text, place) or _NUMBER.match(text, place)
-    if named is None:
+    if place >= len(text):
+        return Token("end", "", place, place, line)
+    if text[place] == "<":
+        return _html(text, place, line, path)
+    found = _TOKEN.match(text, place)
+    if found is None:
+        if text[place] == '"':
+            raise _error(path, text, place, line, "unterminated quoted string", 'close it with "')
         hint = "quote names with characters other than letters, digits and _"
-        raise _wrong(path, text, place, line, f"unexpected {sign!r}", hint)
-    word = named[0]
-    if word.lower() in _KEYWORDS:
-        return Token("keyword", word.lower(), place, named.end(), line)
-    return Token("id", word, place, named.end(), line)
+        raise _error(path, text, place, line, f"unexpected {text[place]!r}", hint)
+    kind, value = str(found.lastgroup), found[0]
+    if kind == "sign":
+        kind, value = value, ""
+    elif kind == "quoted":
+        value = unquoted(value)
+    elif value.lower() in KEYWORDS:
+        kind, value = "keyword", value.lower()
+    return Token(kind, value, place, found.end(), line)
 
 
-def _html(text: str, place: int) -> int:
-    """The end of the HTML string that starts here; -1 = unterminated."""
+def _html(text: str, place: int, line: int, path: str) -> Token:
     depth = 0
     for at in range(place, len(text)):
         depth += (text[at] == "<") - (text[at] == ">")
         if depth == 0:
-            return at + 1
-    return -1
+            return Token("id", text[place : at + 1], place, at + 1, line)
+    raise _error(path, text, place, line, "unterminated HTML label", "each < needs its >")
 
 
-def _joined(tokens: list[Token]) -> Iterator[Token]:
-    place = 0
-    while place < len(tokens):
-        token = tokens[place]
-        while token.kind == "quoted" and [one.kind for one in tokens[place + 1 : place + 3]] == ["+", "quoted"]:
-            more = tokens[place + 2]
-            token = Token("quoted", token.value + more.value, token.start, more.end, token.line)
-            place += 2
-        yield token if token.kind != "quoted" else Token("id", token.value, token.start, token.end, token.line)
-        place += 1
-
-
-def _wrong(path: str, text: str, place: int, line: int, message: str, hint: str) -> FlowError:
-    column = place - (text.rfind("\n", 0, place) + 1) + 1
+def _error(path: str, text: str, place: int, line: int, message: str, hint: str) -> FlowError:
+    column = place - text.rfind("\n", 0, place)
     return FlowError((Problem(path, line, column, message, hint),))

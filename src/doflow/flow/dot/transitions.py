@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,12 +24,11 @@ from doflow.flow.dot.model import (
     MOVES,
     PENDING,
     STATUSES,
-    Edge,
     Node,
     Pipeline,
 )
-from doflow.util import atomic_files, locks, timestamps
-from doflow.util.errors import DoflowError, LockHeld
+from doflow.util import atomic_files, timestamps
+from doflow.util.errors import DoflowError
 from doflow.util.text import json_line
 
 Move = tuple[str, str, Mapping[str, str], str]  # node, status, more attributes, why
@@ -48,11 +46,10 @@ def transition(
     A node that has the status already is left alone, so repeating it does no harm. To claim a node, give the status to
     `expect`: it is refused if another process was first. `by`: who; `note`: why.
     """
-    with lock_file(path) as held:
-        pipeline = _repaired(held, str(path))
+    with _settled(path) as (held, pipeline):
         found = editor.get_node(pipeline, node)
         if expect and found.status != expect:
-            raise Refused(f"{path}: {node} is {found.status}, not {expect}: another process moved it", _read_text(path))
+            raise Refused(f"{path}: {node} is {found.status}, not {expect}: another process moved it", _advice(path))
         if found.status == status and not expect:
             return pipeline
         _allowed(pipeline, found, status)
@@ -64,32 +61,27 @@ def requeue(path: str | os.PathLike[str], diamond: str, *, by: str = "", note: s
 
     The diamond counts it (`retry_count`); after `max_retries` (3) it is refused, and the diamond stays failed.
     """
-    with lock_file(path) as held:
-        pipeline = _repaired(held, str(path))
+    with _settled(path) as (held, pipeline):
         found = editor.get_node(pipeline, diamond)
         names = order.retry_body(pipeline, diamond)
         if not names:
-            raise Refused(
-                f"{path}: {diamond} has no retry edge", "a retry edge is an edge of a diamond with condition=fail"
-            )
+            hint = "a retry edge is an edge of a diamond with condition=fail"
+            raise Refused(f"{path}: {diamond} has no retry edge", hint)
         if found.status != FAILED:
-            raise Refused(
-                f"{path}: {diamond} is {found.status}: only a failed diamond can be retried", _read_text(path)
-            )
+            message = f"{path}: {diamond} is {found.status}: only a failed diamond can be retried"
+            raise Refused(message, _advice(path))
         used, most = order.retry_count(found), order.max_retries(pipeline, found)
         if used >= most:
             hint = f"fix it by hand, or raise max_retries: doflow dot node modify {path} {diamond} --set max_retries=…"
             raise Refused(f"{path}: {diamond} has used all {used} retries", hint)
         note = note or f"retry {used + 1} of {most}"
-        return _carry(
-            held, pipeline, [_back(pipeline, name, used + 1 if name == diamond else 0, note) for name in names], by
-        )
+        moved = [_back(pipeline, name, used + 1 if name == diamond else 0, note) for name in names]
+        return _carry(held, pipeline, moved, by)
 
 
 def restart(path: str | os.PathLike[str], *, by: str = "", note: str = "") -> Pipeline:
     """Make all nodes pending and reset the retry counts."""
-    with lock_file(path) as held:
-        pipeline = _repaired(held, str(path))
+    with _settled(path) as (held, pipeline):
         moved = [_back(pipeline, node.id, 0, note or "restart") for node in pipeline.nodes]
         return _carry(held, pipeline, moved, by)
 
@@ -101,25 +93,23 @@ def follow(
 
     Where there is no allowed path (a validated node is repeated), the node becomes pending first.
     """
-    with lock_file(path) as held:
-        pipeline = _repaired(held, str(path))
+    with _settled(path) as (held, pipeline):
         moved: list[Move] = []
         for name, (status, count) in wanted.items():
             node = editor.get_node(pipeline, name)
-            if order.retry_count(node) != count:
-                failed = _way(node.status, FAILED) if count > order.retry_count(node) and node.status == ACTIVE else ()
+            start, used = node.status, order.retry_count(node)
+            if used != count:
+                failed = _way(start, FAILED) if count > used and start == ACTIVE else ()
                 moved += [(name, one, {}, note) for one in failed]
                 moved.append((name, PENDING, {"retry_count": str(count)}, note))
-                moved += [(name, one, {}, note) for one in _way(PENDING, status)]
-            else:
-                moved += [(name, one, {}, note) for one in _way(node.status, status)]
+                start = PENDING
+            moved += [(name, one, {}, note) for one in _way(start, status)]
         return _carry(held, pipeline, moved, by)
 
 
 def edit_pipeline(path: str | os.PathLike[str], how: Callable[[Pipeline], Pipeline]) -> Pipeline:
     """Edit the file under its lock: `how` gets the pipeline and returns the changed one."""
-    with lock_file(path) as held:
-        before = _repaired(held, str(path))
+    with _settled(path) as (held, before):
         after = how(before)
         if after.text != before.text:
             _write(held, after)
@@ -128,8 +118,14 @@ def edit_pipeline(path: str | os.PathLike[str], how: Callable[[Pipeline], Pipeli
 
 def read_settled(path: str | os.PathLike[str]) -> Pipeline:
     """The pipeline, after completing what a killed writer left unfinished."""
-    with lock_file(path) as held:
-        return _repaired(held, str(path))
+    with _settled(path) as (_, pipeline):
+        return pipeline
+
+
+@contextmanager
+def _settled(path: str | os.PathLike[str]) -> Iterator[tuple[editor.LockedFile, Pipeline]]:
+    with editor.lock_file(path) as held:
+        yield held, _repaired(held, str(path))
 
 
 def log_path(path: str | os.PathLike[str]) -> str:
@@ -167,14 +163,16 @@ def _way(start: str, to: str) -> tuple[str, ...]:
     return (PENDING, *_way(PENDING, to)) if to != PENDING else (PENDING,)
 
 
-def _carry(held: LockedFile, pipeline: Pipeline, moved: Sequence[Move], by: str) -> Pipeline:
+def _carry(held: editor.LockedFile, pipeline: Pipeline, moved: Sequence[Move], by: str) -> Pipeline:
     """Log, file, checkpoint, in this order: all of these moves, or none. What changes nothing is left out."""
     after, lines = pipeline, []
     for name, status, more, note in moved:
         node = editor.get_node(after, name)
         if node.status == status and not more:
             continue
-        values = {"status": status, "fillcolor": COLOURS[status], **_filled(node), **more}
+        style = node.get("style")
+        filled = {} if "filled" in style else {"style": f"{style},filled" if style else "filled"}
+        values = {"status": status, "fillcolor": COLOURS[status], **filled, **more}
         after = editor.set_attributes(after, name, values)
         lines.append({"node": name, "from": node.status, "to": status, "note": note, "set": values})
     if not lines:
@@ -188,21 +186,16 @@ def _carry(held: LockedFile, pipeline: Pipeline, moved: Sequence[Move], by: str)
     return after
 
 
-def _filled(node: Node) -> dict[str, str]:
-    style = node.get("style")
-    return {} if "filled" in style else {"style": f"{style},filled" if style else "filled"}
-
-
-def _write(held: LockedFile, pipeline: Pipeline) -> None:
+def _write(held: editor.LockedFile, pipeline: Pipeline) -> None:
     held.replace(pipeline.text)
-    write_checkpoint(pipeline, digest(pipeline.text))
+    _write_checkpoint(pipeline)
 
 
-def _repaired(held: LockedFile, path: str) -> Pipeline:
+def _repaired(held: editor.LockedFile, path: str) -> Pipeline:
     """The pipeline; a transition that was logged and then interrupted is carried through first."""
     pipeline = parser.parse_pipeline(held.text, path)
     entries, now = _last(path), digest(held.text)
-    if not entries or checkpoint_hash(path) == entries[-1]["after"]:
+    if not entries or _checkpoint_digest(path) == entries[-1]["after"]:
         return pipeline
     if entries[-1]["before"] == now and len(entries) < entries[-1].get("of", 1):
         _take_back(path, entries, now)
@@ -214,7 +207,7 @@ def _repaired(held: LockedFile, path: str) -> Pipeline:
             _write(held, after)
             return after
     elif entries[-1]["after"] == now:
-        write_checkpoint(pipeline, now)
+        _write_checkpoint(pipeline)
     return pipeline
 
 
@@ -251,15 +244,11 @@ def _last(path: str) -> list[dict[str, Any]]:
 
 
 def digest(text: str) -> str:
-    """16 hex signs that stand for a text."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
-def _read_text(path: str | os.PathLike[str]) -> str:
+def _advice(path: str | os.PathLike[str]) -> str:
     return f"look at it with: doflow dot status {Path(path)}"
-
-
-VERSION = "1.0.0"
 
 
 def checkpoint_path(path: str | os.PathLike[str]) -> str:
@@ -267,13 +256,24 @@ def checkpoint_path(path: str | os.PathLike[str]) -> str:
     return f"{os.fspath(path)}.checkpoint.json"
 
 
-def write_checkpoint(pipeline: Pipeline, content_hash: str) -> None:
-    """Atomic, durable write; the caller holds the lock of the DOT file."""
-    words = json.dumps(pipeline_to_dict(pipeline, content_hash), ensure_ascii=False, indent=2) + "\n"
+def _write_checkpoint(pipeline: Pipeline) -> None:
+    """Atomic, durable write of the pipeline as JSON; the caller holds the lock of the DOT file."""
+    values = {
+        "version": "1.0.0",
+        "created_at": timestamps.now(),
+        "source_file": os.path.basename(pipeline.path),
+        "graph_name": pipeline.name,
+        "graph_attrs": dict(pipeline.attributes),
+        "defaults": dict(pipeline.defaults),
+        "nodes": [node.to_dict() for node in pipeline.nodes],
+        "edges": [edge.to_dict() for edge in pipeline.edges],
+        "content_hash": digest(pipeline.text),
+    }
+    words = json.dumps(values, ensure_ascii=False, indent=2) + "\n"
     atomic_files.write_file(checkpoint_path(pipeline.path), words.encode("utf-8"), alone=True)
 
 
-def checkpoint_hash(path: str) -> str:
+def _checkpoint_digest(path: str) -> str:
     """The `content_hash` of the checkpoint; '' = missing or unreadable."""
     try:
         with open(checkpoint_path(path), encoding="utf-8") as file:
@@ -281,91 +281,3 @@ def checkpoint_hash(path: str) -> str:
     except (OSError, ValueError):
         return ""
     return str(found.get("content_hash", "")) if isinstance(found, dict) else ""
-
-
-def pipeline_to_dict(pipeline: Pipeline, content_hash: str) -> dict[str, Any]:
-    """The pipeline as JSON values."""
-    return {
-        "version": VERSION,
-        "created_at": timestamps.now(),
-        "source_file": os.path.basename(pipeline.path),
-        "graph_name": pipeline.name,
-        "graph_attrs": dict(pipeline.attributes),
-        "defaults": dict(pipeline.defaults),
-        "nodes": [node_to_dict(node) for node in pipeline.nodes],
-        "edges": [edge_to_dict(edge) for edge in pipeline.edges],
-        "content_hash": content_hash,
-    }
-
-
-def node_to_dict(node: Node) -> dict[str, Any]:
-    named = ("label", "bead_id", "worker_type", "promise_ac")
-    return {
-        "id": node.id, "handler": node.handler, "status": node.status, "shape": node.shape,
-        **{name: node.get(name) for name in named}, "line": node.line, "all_attrs": dict(node.attributes),
-    }  # fmt: skip
-
-
-def edge_to_dict(edge: Edge) -> dict[str, Any]:
-    return {"from": edge.start, "to": edge.to, "condition": edge.condition, "attrs": dict(edge.attributes)}
-
-
-PATIENCE = 20.0
-
-
-class LockedFile:
-    """A DOT file under its lock: its `text`, and replacing it."""
-
-    __slots__ = ("_fds", "_path", "text")
-
-    def __init__(self, path: str, fd: int) -> None:
-        self._path = path
-        self._fds = [fd]
-        with open(fd, encoding="utf-8", newline="", closefd=False) as file:
-            self.text = file.read()
-
-    def replace(self, text: str) -> None:
-        """Atomic, durable write of this text; the new file is locked, too."""
-        try:
-            mode = os.stat(self._path).st_mode & 0o777
-        except OSError as error:
-            raise atomic_files.io_error("write", self._path, error) from error
-        atomic_files.write_file(self._path, text.encode("utf-8"), mode, alone=True, opened=self._lock)
-        self.text = text
-
-    def _lock(self, fd: int) -> None:
-        locks.acquire_waiting(fd)
-        self._fds.append(os.dup(fd))
-
-    def release(self) -> None:
-        for fd in self._fds:
-            os.close(fd)
-
-
-@contextmanager
-def lock_file(path: str | os.PathLike[str], patience: float = PATIENCE) -> Iterator[LockedFile]:
-    """Lock the file for the block; LockHeld after `patience` seconds."""
-    real = os.path.realpath(path)
-    held = LockedFile(real, _lock(real, patience))
-    try:
-        yield held
-    finally:
-        held.release()
-
-
-def _lock(path: str, patience: float) -> int:
-    end = time.monotonic() + patience
-    while True:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise atomic_files.io_error("read", path, error) from error
-        if locks.acquire(fd):
-            if locks.is_current(fd, path):
-                return fd  # else it was replaced: the next round finds the new one
-        elif time.monotonic() > end:
-            os.close(fd)
-            raise LockHeld(f"another program is changing {path}", "wait for it, then try again")
-        else:
-            time.sleep(0.005)
-        os.close(fd)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from doflow.flow.dot import order
 from doflow.flow.dot.model import CODERGEN, CONDITION, GATE, TOOL, Node, Pipeline
@@ -40,14 +41,13 @@ class NodeRun:
         return self.tries[-1][1] if self.tries else 1
 
 
-@dataclass(frozen=True, slots=True)
-class Unrolled:
+class Unrolled(NamedTuple):
     """`first`: the steps if nothing fails, in order; `turns`: every possible step, by id."""
 
     first: tuple[str, ...]
     turns: Mapping[str, NodeRun]
 
-    def of(self, node: str) -> tuple[NodeRun, ...]:
+    def tries_of(self, node: str) -> tuple[NodeRun, ...]:
         return tuple(turn for turn in self.turns.values() if turn.node.id == node)
 
 
@@ -95,19 +95,19 @@ class _Unroller:
         if ident in self._turns:
             if self._turns[ident].node.id != name:
                 names = " and ".join(sorted((name, self._turns[ident].node.id)))
-                raise self._refused(
-                    node, f"tries of {names} would have the same step name {ident}", "rename one of them"
-                )
+                message = f"tries of {names} would have the same step name {ident}"
+                raise self._refused(node, message, "rename one of them")
             if name in self._body and self._before[ident] != rest:
                 message = f"doit cannot order this: the steps after {name} depend on an earlier branch"
                 raise self._refused(node, message, "join the branches before the next diamond")
             return []
-        mine = tuple((loop, tries.get(loop, 1)) for loop in self._around(name))
+        loops = tuple((loop, tries.get(loop, 1)) for loop in self._around(name))
+        turn = NodeRun(ident, node, loops, sent_by=sent_by)
         self._before[ident] = rest
-        if node.handler != CONDITION:
-            self._turns[ident] = NodeRun(ident, node, mine, sent_by=sent_by)
-            return []
-        return self._decide(NodeRun(ident, node, mine, sent_by=sent_by), rest, tries)
+        if node.handler == CONDITION:
+            return self._decide(turn, rest, tries)
+        self._turns[ident] = turn
+        return []
 
     def _decide(self, turn: NodeRun, rest: tuple[str, ...], tries: Tries) -> list[tuple[tuple[str, ...], Tries, str]]:
         """The steps after a diamond: on pass, and on fail the next try or the fail branch."""
@@ -119,13 +119,13 @@ class _Unroller:
         used = dict(turn.tries).get(name, 1)
         if not body:
             off = self._alive(rest, name, "fail")
-            turn = _with(turn, then, self._ids(off, tries), False)
+            turn = replace(turn, then=then, otherwise=self._ids(off, tries))
             todo.append((off, tries, ""))
         elif used > order.max_retries(self._pipeline, turn.node):
-            turn = _with(turn, then, (), True)
+            turn = replace(turn, then=then, last=True)
         else:
             again = dict(turn.tries) | {name: used + 1}
-            turn = _with(turn, then, (*self._ids(body, again), *self._ids(rest, again)), False)
+            turn = replace(turn, then=then, otherwise=self._ids((*body, *rest), again))
             todo.append(((*body, *rest), again, turn.id))
         self._turns[turn.id] = turn
         return todo
@@ -135,28 +135,17 @@ class _Unroller:
         waits = [turn.sent_by] if turn.sent_by else []
         for name in self._sources(turn.node.id):
             waits += [other.id for other in self._turns.values() if other.node.id == name and self._fits(other, turn)]
-        known = set(first)
-        if turn.id in known and not any(
-            self._turns[one].node.id in self._body for one in first[: first.index(turn.id)]
-        ):
-            waits = [name for name in waits if name in known]
-        return NodeRun(
-            turn.id,
-            turn.node,
-            turn.tries,
-            tuple(dict.fromkeys(waits)),
-            turn.then,
-            turn.otherwise,
-            turn.sent_by,
-            turn.last,
-        )
+        before = first[: first.index(turn.id)] if turn.id in first else None
+        if before is not None and not any(self._turns[name].node.id in self._body for name in before):
+            waits = [name for name in waits if name in first]
+        return replace(turn, after=tuple(dict.fromkeys(waits)))
 
     def _fits(self, other: NodeRun, turn: NodeRun) -> bool:
         """Does `other` come before `turn`? In the loops around both they are in the same try; a loop around `other` alone
         has ended by then, if its diamond comes before `turn` at all."""
-        mine = dict(turn.tries)
+        tries = dict(turn.tries)
         return all(
-            number == mine[loop] if loop in mine else number == 1 or self._place[loop] < self._place[turn.node.id]
+            number == tries[loop] if loop in tries else number == 1 or self._place[loop] < self._place[turn.node.id]
             for loop, number in other.tries
         )
 
@@ -178,12 +167,7 @@ class _Unroller:
         edges = [edge for edge in self._pipeline.edges if (edge.start, edge.to) not in self._retry]
         for name in order.topological_sequence(self._pipeline, self._retry):
             into = [edge for edge in edges if edge.to == name]
-            shut = [
-                edge
-                for edge in into
-                if edge.start in gone or (edge.start == diamond and edge.condition not in ("", way))
-            ]
-            if into and len(shut) == len(into):
+            if into and all(e.start in gone or (e.start == diamond and e.condition not in ("", way)) for e in into):
                 gone.add(name)
         return tuple(name for name in rest if name not in gone)
 
@@ -194,9 +178,8 @@ class _Unroller:
 
     def _around(self, name: str) -> tuple[str, ...]:
         """The loops around a node, the outermost first."""
-        return tuple(
-            sorted((loop for loop, inside in self._loops.items() if name in inside), key=lambda one: -self._place[one])
-        )
+        loops = (loop for loop, inside in self._loops.items() if name in inside)
+        return tuple(sorted(loops, key=lambda loop: -self._place[loop]))
 
     def _id(self, name: str, tries: Tries) -> str:
         numbers = [tries.get(loop, 1) for loop in self._around(name)]
@@ -211,10 +194,6 @@ class _Unroller:
         return FlowError((Problem(self._pipeline.path, node.line, 1, message, hint),))
 
 
-def _with(turn: NodeRun, then: tuple[str, ...], otherwise: tuple[str, ...], last: bool) -> NodeRun:
-    return NodeRun(turn.id, turn.node, turn.tries, (), then, otherwise, turn.sent_by, last)
-
-
 def _slugs(pipeline: Pipeline, names: Sequence[str]) -> dict[str, str]:
     """A valid task and file name for each node."""
     found: dict[str, str] = {}
@@ -223,8 +202,7 @@ def _slugs(pipeline: Pipeline, names: Sequence[str]) -> dict[str, str]:
         if slug in found.values():
             node = pipeline.node(name)
             line = node.line if node else 1
-            raise FlowError(
-                (Problem(pipeline.path, line, 1, f"two nodes would have the step name {slug}", "rename one"),)
-            )
+            message = f"two nodes would have the step name {slug}"
+            raise FlowError((Problem(pipeline.path, line, 1, message, "rename one"),))
         found[name] = slug
     return found

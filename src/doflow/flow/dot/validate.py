@@ -68,9 +68,8 @@ def _doubtful(rule: str, node: Node, message: str, hint: str = "") -> Diagnostic
 def _ends(pipeline: Pipeline) -> Iterator[Diagnostic]:
     """One start that nothing leads to, one exit that leads nowhere."""
     if not pipeline.directed:
-        yield Diagnostic(
-            ERROR, "digraph", pipeline.line, "", "a pipeline must be a digraph", "write `digraph` instead of `graph`"
-        )
+        hint = "write `digraph` instead of `graph`"
+        yield Diagnostic(ERROR, "digraph", pipeline.line, "", "a pipeline must be a digraph", hint)
     for handler, word in ((START, "start"), (EXIT, "exit")):
         found = [node for node in pipeline.nodes if node.handler == handler]
         shape = SHAPES[handler]
@@ -97,9 +96,8 @@ def _reached(pipeline: Pipeline) -> Iterator[Diagnostic]:
             hint = f"connect it: doflow dot edge add {pipeline.path} FROM {node.id}"
             yield _wrong("orphan", node, f"{node.id} has no edges", hint)
         elif starts and node.id not in after and node.id not in starts:
-            yield _wrong(
-                "unreachable", node, f"{node.id} is not reachable from {starts[0]}", "add an edge that leads to it"
-            )
+            message = f"{node.id} is not reachable from {starts[0]}"
+            yield _wrong("unreachable", node, message, "add an edge that leads to it")
         elif exits and node.id not in exits and not exits & reach[node.id]:
             yield _doubtful("dead-end", node, f"{node.id} never leads to the exit", "add an edge from it")
 
@@ -114,9 +112,8 @@ def _handlers(pipeline: Pipeline) -> Iterator[Diagnostic]:
             what = f"handler {node.handler!r}" if node.handler else f"shape {shape!r}"
             yield _wrong("handler", node, f"{node.id} has an unknown {what}", f"handlers: {known}")
         elif node.shape and HANDLERS.get(shape.lower()) != node.handler:
-            wanted = SHAPES[node.handler]
             message = f"{node.id} has handler {node.handler} and shape {shape}, which do not match"
-            yield _wrong("shape", node, message, f"write shape={wanted}")
+            yield _wrong("shape", node, message, f"write shape={SHAPES[node.handler]}")
         for name in needs.get(node.handler, ()):
             if not node.get(name):
                 hint = f"doflow dot node modify {pipeline.path} {node.id} --set {name}=…"
@@ -167,13 +164,9 @@ def _values(pipeline: Pipeline) -> Iterator[Diagnostic]:
             if node.has(name) and not node.get(name).isdecimal():
                 yield _wrong("number", node, f"{name} of {node.id} is {node.get(name)!r}, not a whole number")
         if node.has("promise_ac") and not (node.get("promise_id") or pipeline.get("promise_id")):
-            yield _doubtful_promise(node)
-
-
-def _doubtful_promise(node: Node) -> Diagnostic:
-    """A warning only: nodes are often written before the graph's promise_id."""
-    return _doubtful("promise", node, f"{node.id} has promise_ac, but no promise_id is set",
-                     'add promise_id="…" to the graph')  # fmt: skip
+            # a warning only: nodes are often written before the graph's promise_id
+            message = f"{node.id} has promise_ac, but no promise_id is set"
+            yield _doubtful("promise", node, message, 'add promise_id="…" to the graph')
 
 
 def _codergen(pipeline: Pipeline) -> Iterator[Diagnostic]:
@@ -202,20 +195,14 @@ def missing_references(pipeline: Pipeline, root: str) -> Iterator[Diagnostic]:
             continue
         design = attribute_value(pipeline, node, "solution_design")
         folder = "" if node.get("worktree") else attribute_value(pipeline, node, "target_dir")
-        if design and not os.path.isfile(_at(root, design)):
-            yield _remark(pipeline, node, "solution_design", f"the solution design {design}", "create it", root)
-        if folder and not os.path.isdir(_at(root, folder)):
-            yield _remark(pipeline, node, "target_dir", f"the folder {folder}", "create it", root)
-
-
-def _at(root: str, said: str) -> str:
-    return os.path.join(root, os.path.expanduser(said))
-
-
-def _remark(pipeline: Pipeline, node: Node, name: str, what: str, deed: str, root: str) -> Diagnostic:
-    command = f"doflow dot node modify {pipeline.path} {node.id} --set {name}=…"
-    hint = f"{deed}, or fix its path (relative to {root}): {command}"
-    return Diagnostic(WARNING, name, node.line, node.id, f"{node.id} refers to {what}, which does not exist", hint)
+        for name, what, path, exists in (
+            ("solution_design", "the solution design", design, os.path.isfile),
+            ("target_dir", "the folder", folder, os.path.isdir),
+        ):
+            if path and not exists(os.path.join(root, os.path.expanduser(path))):
+                command = f"doflow dot node modify {pipeline.path} {node.id} --set {name}=…"
+                hint = f"create it, or fix its path (relative to {root}): {command}"
+                yield _doubtful(name, node, f"{node.id} refers to {what} {path}, which does not exist", hint)
 
 
 #: a step's key holds its prompt: other words would run the steps of existing pipelines again

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from doflow.flow.model import Flow, Origin, Param, Step
-from doflow.flow.parsing import graph_checks, static_checks, step_builder, syntax
+from doflow.flow.parsing import graph_checks, step_keys, syntax
 from doflow.flow.parsing.document import Doc, nearest
-from doflow.flow.parsing.inheritance import RawFlow
-from doflow.flow.parsing.prompts import Prompts
-from doflow.flow.parsing.step_builder import StepContext
+from doflow.flow.parsing.inheritance import RawFlow, RawStep, as_list
+from doflow.flow.parsing.step_keys import Prompts, StepContext
 from doflow.flow.parsing.syntax import InvalidSyntax
 from doflow.util import globs
 from doflow.util.errors import FlowError, Problem
@@ -20,11 +18,30 @@ from doflow.util.errors import FlowError, Problem
 _FLAGS = frozenset(
     "flow feature-dir project-dir completed next agent budget record auto-approve force reopen new run json".split()  # noqa: SIM905
 )
-_MERGED = ("timeout", "retry", "budget")
+PERSONAS = ("pm", "critical", "risk", "value")
+
+_OF_STEPS = ("agent", "review", "implement", "shell", "gate")
+#: keys that belong on the steps of the inner flow, not on the step that runs it
+_INNER = ("reads", "needs", "writes", *syntax.LIMITS)
+#: the kinds of steps that a key is for; a key that is not listed is for all
+_KINDS = {
+    "run": ("shell",),
+    "phases": ("implement",),
+    "commit": ("implement",),
+    **dict.fromkeys(("personas", "rounds", "fixer", "mode"), ("review",)),
+    **dict.fromkeys(("flow", "params"), ("flow",)),
+    "clarify": ("agent",),
+    "from": ("agent", "review"),
+    **dict.fromkeys(("prompt", "repair"), ("agent", "implement", "review", "shell")),
+    **dict.fromkeys(("makes", "check"), ("agent", "implement", "review", "shell", "install")),
+    "routes": ("agent", "review", "shell"),
+    "foreach": ("agent", "shell"),
+    **dict.fromkeys(_INNER, _OF_STEPS),
+    "reads": (*_OF_STEPS, "install", "session"),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class FlowContext:
+class FlowContext(NamedTuple):
     """What a flow may refer to: its file, the prompts, the names of all flows, the project root."""
 
     file: str
@@ -40,14 +57,13 @@ def build_flow(draft: RawFlow, around: FlowContext) -> Flow:
     params = tuple(_param(name, value) for name, value, _ in draft.params)
     names = frozenset(param.name for param in params) | syntax.RUN_WORDS
     defaults = _defaults(draft)
-    bench = StepContext(around.prompts, defaults, step_builder.fill_defaults(defaults), names)
-    origins = _origins(draft)
-    built = tuple(step_builder.build_step(entry, origins[entry.id], bench) for entry in draft.entries)
+    limits = {word: syntax.build_limit(word, defaults[word]) for word in syntax.LIMITS if word in defaults}
+    context = StepContext(around.prompts, defaults, {**defaults, **limits}, names)
+    built = tuple(_build_step(entry, context) for entry in draft.entries)
     pipeline = tuple(step.id for step in built) if draft.pipeline is None else draft.pipeline
     name = draft.doc.value["flow"]
-    found = [*_name(draft.doc, name, around), *_words(draft), *bench.found]
+    found = [*_name(draft.doc, name, around), *_words(draft), *context.problems]
     found += graph_checks.problems(draft, built, pipeline)
-    found += static_checks.problems(draft, built, tuple(pipeline))
     found += [*_elsewhere(draft, built, around), *_doflows(draft, built, names)]
     if found:
         raise FlowError(tuple(found))
@@ -71,20 +87,52 @@ def _defaults(draft: RawFlow) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for layer, _ in draft.defaults:
         for word, value in layer.items():
-            mixed = word in _MERGED and isinstance(value, dict) and isinstance(out.get(word), dict)
+            mixed = word in syntax.LIMITS and isinstance(value, dict) and isinstance(out.get(word), dict)
             out[word] = {**out[word], **value} if mixed else value
     return out
 
 
-def _origins(draft: RawFlow) -> dict[str, Origin]:
-    tables: dict[tuple[str, object], dict[str, Origin]] = {}
-    for entry in draft.entries:
-        place = (entry.doc.file, entry.path[:-1])
-        if place not in tables:
-            tables[place] = entry.doc.origins(entry.path[:-1])
-    if len(tables) == 1:
-        return next(iter(tables.values()))
-    return {entry.id: tables[entry.doc.file, entry.path[:-1]][entry.id] for entry in draft.entries}
+def _build_step(entry: RawStep, context: StepContext) -> Step:
+    """Only the keys that are present are parsed; the dataclass fills in the rest."""
+    kind = entry.value.get("kind", "agent")
+    context.problems.extend(_misplaced(entry, kind))
+    origin = Origin(entry.doc.file, *entry.doc.where(entry.path, key=True))
+    fields: dict[str, Any] = {"id": entry.id, "origin": origin, **context.filled}
+    for word, value in entry.value.items():
+        reader = step_keys.READERS.get(word)
+        convert = step_keys.CONVERTERS.get(word)
+        fields[word] = reader(entry, word, context) if reader else convert(value) if convert else value
+    if "from" in fields:
+        fields["from_text"] = fields.pop("from")
+    if "phases" in fields:
+        fields["phases"], *rest = fields["phases"] or ("",)
+        fields["phases_or"] = tuple(rest)
+    if isinstance(entry.value.get("run"), str):
+        fields["run"], fields["shell"] = (), entry.value["run"]
+    if kind == "shell" and "retry" in entry.value:
+        fields["again"] = fields["retry"]
+    if kind == "review":
+        fields = {"personas": PERSONAS, **fields}
+        voices = [step_keys.persona_prompt(entry, name, context) for name in fields["personas"]]
+        fields["voices"] = tuple(voice for voice in voices if voice)
+    return Step(**fields)
+
+
+def _misplaced(entry: RawStep, kind: str) -> Iterator[Problem]:
+    value = entry.value
+    for word in value:
+        kinds = _KINDS.get(word, (kind,))
+        if kind not in kinds:
+            message = f"key {word!r} is only for kind {' or '.join(kinds)}, this step has kind {kind}"
+            hint = f"remove it, or add `kind: {kinds[0]}`"
+            if kind == "flow" and word in _INNER:
+                message = f"key {word!r} has no effect on a step that runs a flow"
+                hint = f"set it on the steps of flow {value.get('flow', '')!r}"
+            yield entry.problem((word,), message, hint, key=True)
+    made = len(as_list(value.get("makes")))
+    if "from" in value and made != 1:
+        message = f"`from: text` needs exactly one artifact, this step makes {made}"
+        yield entry.problem(("from",), message, "write `makes: NAME.md`, one file")
 
 
 def _name(doc: Doc, name: str, around: FlowContext) -> Iterator[Problem]:
@@ -109,9 +157,8 @@ def _words(draft: RawFlow) -> Iterator[Problem]:
             yield entry.problem((), f"step name: {bad.message}", bad.hint, key=True)
     for name, _, doc in draft.params:
         if name in _FLAGS:
-            yield doc.problem(
-                ("params", name), f"param {name!r} has the name of a doflow option", "rename it", key=True
-            )
+            message = f"param {name!r} has the name of a doflow option"
+            yield doc.problem(("params", name), message, "rename it", key=True)
         elif syntax.params(f"{{{name}}}") != (name,):
             hint = "use a-z, 0-9, - and _, starting with a letter"
             yield doc.problem(("params", name), f"param {name!r} is not a valid name", hint, key=True)
@@ -128,9 +175,8 @@ def _doflows(draft: RawFlow, built: tuple[Step, ...], params: frozenset[str]) ->
         if step.kind not in ("install", "session"):
             continue
         if len(step.reads) != 1 or globs.is_pattern(step.reads[0].path):
-            yield entry.problem(
-                ("reads",), f"a step of kind {step.kind} must read exactly one file", "name it: `reads: draft.md`"
-            )
+            message = f"a step of kind {step.kind} must read exactly one file"
+            yield entry.problem(("reads",), message, "name it: `reads: draft.md`")
         if step.kind == "install" and len(step.makes) != 1:
             hint = "name it: `makes: plan.md`"
             yield entry.problem(("makes",), "a step of kind install must make exactly one file", hint)

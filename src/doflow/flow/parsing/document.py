@@ -1,19 +1,14 @@
-"""A parsed YAML file: its values, and the line and column of each of them.
-
-Nothing here imports the YAML library; nodes come from `yaml_reader`.
-"""
+"""A YAML file, parsed strictly: values with their positions, errors in words. PyYAML is imported on first use."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
-from doflow.flow.model import Origin
 from doflow.util.errors import FlowError, Problem
 
 LIMIT = 1_000_000
@@ -22,14 +17,15 @@ DEPTH = 30
 Path = tuple[str | int, ...]
 
 _INVISIBLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-_VISIBLE_ASCII = frozenset(map(chr, (9, 10, 13, *range(0x20, 0x7F))))
 _TAB = re.compile(r"^\t[ \t]*\S", re.MULTILINE)
-TYPED_STARTS = frozenset("-0123456789tfn~")
+_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # where a line ends for YAML
+_SHARED = re.compile(r"(?:^|[\s\[{,])[&*][^\s,\]}]", re.MULTILINE)
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?")
+_TYPED_STARTS = frozenset("-0123456789tfn~")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 
-@dataclass(frozen=True, slots=True)
-class Doc:
+class Doc(NamedTuple):
     """A file as plain values, and the YAML nodes they were read from, which know their positions."""
 
     file: str
@@ -46,39 +42,18 @@ class Doc:
             mark, node = found
         return position(mark if key else node)
 
-    def line(self, path: Path) -> int:
-        """The line of the key at `path`."""
-        return self.where(path, key=True)[0]
-
     def problem(self, path: Path, message: str, hint: str = "", key: bool = False) -> Problem:
         return Problem(self.file, *self.where(path, key), message, hint)
 
     def item(self, path: Path, text: str) -> Path:
         """The path of the list entry equal to `text`, or of the list itself if there is none."""
-        value = self._value(path)
-        return (*path, value.index(text)) if isinstance(value, list) and text in value else path
-
-    def origins(self, path: Path) -> dict[str, Origin]:
-        """The position of each key of the mapping at `path`."""
-        return {key.value: Origin(self.file, *position(key)) for key, _ in self._node(path).value}
-
-    def _value(self, path: Path) -> Any:
         value: Any = self.value
         for part in path:
             if isinstance(value, dict):
-                value = value.get(str(part))
+                value = value.get(part)
             else:
                 value = value[part] if isinstance(value, list) and isinstance(part, int) and part < len(value) else None
-        return value
-
-    def _node(self, path: Path) -> Any:
-        node = self.root
-        for part in path:
-            found = _child(node, part)
-            if found is None:
-                return None
-            node = found[1]
-        return node
+        return (*path, value.index(text)) if isinstance(value, list) and text in value else path
 
 
 def _child(node: Any, part: str | int) -> tuple[Any, Any] | None:
@@ -93,29 +68,22 @@ def _child(node: Any, part: str | int) -> tuple[Any, Any] | None:
 
 def position(node: Any) -> tuple[int, int]:
     """Line and column of a node."""
-    mark = getattr(node, "start_mark", None)
+    return _place(getattr(node, "start_mark", None))
+
+
+def _place(mark: Any) -> tuple[int, int]:
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)
 
 
 def parse_scalar(text: str) -> object:
     """The value of an unquoted scalar: true, false, null or a number; anything else is text (`on`, `012`, `12:30`)."""
-    if text and text[0] not in TYPED_STARTS:
+    if text and text[0] not in _TYPED_STARTS:
         return text
     if text in _WORDS:
         return _WORDS[text]
-    digits = text[1:] if text[0] == "-" else text
-    whole, dot, rest = digits.partition(".")
-    if not _is_number(whole) or (dot and not _is_digits(rest)):
+    if not _NUMBER.fullmatch(text):
         return text
-    return float(text) if dot else int(text)
-
-
-def _is_number(text: str) -> bool:
-    return _is_digits(text) and (text[0] != "0" or text == "0")
-
-
-def _is_digits(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 18
+    return float(text) if "." in text else int(text)
 
 
 def read_text(path: str, name: str = "") -> str:
@@ -129,10 +97,9 @@ def read_text(path: str, name: str = "") -> str:
     try:
         return raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
-        hint = "save the file as UTF-8"
-        raise FlowError((Problem(name, line, column, f"byte {raw[error.start]:#04x} is not UTF-8", hint),)) from error
+        place = _spot(raw.decode("latin-1"), error.start)
+        message = f"byte {raw[error.start]:#04x} is not UTF-8"
+        raise FlowError((Problem(name, *place, message, "save the file as UTF-8"),)) from error
 
 
 def _bytes(path: str, name: str) -> bytes:
@@ -140,22 +107,16 @@ def _bytes(path: str, name: str) -> bytes:
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise _refusal(name, "is not a regular file", "use a plain text file")
-        raw = b"".join(_chunks(handle))
+        with open(handle, "rb", closefd=False) as file:
+            raw = file.read(LIMIT + 1)
     finally:
         os.close(handle)
     if len(raw) > LIMIT:
-        raise too_large(name)
+        raise _too_large(name)
     return raw
 
 
-def _chunks(handle: int) -> Iterator[bytes]:
-    left = LIMIT + 1
-    while left > 0 and (chunk := os.read(handle, left)):
-        left -= len(chunk)
-        yield chunk
-
-
-def too_large(name: str) -> FlowError:
+def _too_large(name: str) -> FlowError:
     return _refusal(name, f"is larger than {LIMIT:,} bytes", "keep flows short: move long texts into prompt files")
 
 
@@ -163,22 +124,17 @@ def _refusal(name: str, message: str, hint: str) -> FlowError:
     return FlowError((Problem(name, 1, 1, message, hint),))
 
 
-def refuse_odd_text(text: str, name: str) -> None:
+def _refuse_odd_text(text: str, name: str) -> None:
     """Refuse what the parser should not see: a huge text, invisible characters, tabs as indentation."""
     if len(text) > LIMIT:
-        raise too_large(name)
-    if not text.isascii() or not (text.replace("\n", "").isprintable() or _VISIBLE_ASCII.issuperset(text)):
-        _refuse_invisible(text, name)
-    tab = _TAB.search(text) if "\t" in text else None
-    if tab:
-        raise FlowError((Problem(name, *_spot(text, tab.start()), "tab used for indentation", "indent with spaces"),))
-
-
-def _refuse_invisible(text: str, name: str) -> None:
-    odd = _INVISIBLE.search(text)
+        raise _too_large(name)
+    odd = None if text.isascii() and text.replace("\n", "").isprintable() else _INVISIBLE.search(text)
     if odd:
         message = f"the character U+{ord(odd[0]):04X} is not allowed"
         raise FlowError((Problem(name, *_spot(text, odd.start()), message, "remove it; it is invisible"),))
+    tab = _TAB.search(text) if "\t" in text else None
+    if tab:
+        raise FlowError((Problem(name, *_spot(text, tab.start()), "tab used for indentation", "indent with spaces"),))
 
 
 def _spot(text: str, offset: int) -> tuple[int, int]:
@@ -189,3 +145,146 @@ def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
     """`did you mean …?` if a known word is close, else ''."""
     close = get_close_matches(word, known, 1, cutoff)
     return f"did you mean {close[0]!r}?" if close else ""
+
+
+def parse_nodes(text: str, name: str) -> tuple[Any, Any]:
+    """The node tree and its values (None, None = an empty file); FlowError for everything but strict YAML."""
+    import yaml
+
+    _refuse_odd_text(text, name)
+    loader = loader_class()
+    found: list[Problem] = []
+    try:
+        root = loader(text).get_single_node()
+        if ("&" in text or "*" in text) and _SHARED.search(text):
+            _refuse_shared(text, name, loader)
+    except yaml.YAMLError as error:
+        raise FlowError((_describe_error(error, text, name),)) from error
+    value = None if root is None else _value(root, name, found)
+    if found:
+        raise FlowError(tuple(found))
+    return root, value
+
+
+def loader_class(fast: bool = True) -> Any:
+    """A loader that stores in `tag` whether a node is plain, so that quoted and tagged scalars can be told apart."""
+    import yaml
+
+    base: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader) if fast else yaml.BaseLoader
+
+    class Strict(base):  # type: ignore[misc] # chosen at run time
+        depth = 0
+
+        def resolve(self, _kind: object, _value: object, implicit: object) -> object:
+            return implicit
+
+        def descend_resolver(self, parent: Any, _index: object) -> None:
+            self.depth += 1
+            if self.depth > DEPTH:
+                message = f"nested deeper than {DEPTH} levels"
+                raise yaml.composer.ComposerError(None, None, message, parent.start_mark)
+
+        def ascend_resolver(self) -> None:
+            self.depth -= 1
+
+    return Strict
+
+
+def _refuse_shared(text: str, name: str, loader: Any) -> None:
+    import yaml
+
+    event: Any
+    for event in yaml.parse(text, Loader=loader):
+        if getattr(event, "anchor", None):
+            what = "alias" if isinstance(event, yaml.AliasEvent) else "anchor"
+            hint = 'write the value out; put a text that starts with * or & in quotes: "*.md"'
+            raise FlowError((Problem(name, *position(event), f"the {what} {event.anchor!r} is not allowed", hint),))
+
+
+def _value(node: Any, file: str, found: list[Problem]) -> Any:
+    tag, value = node.tag, node.value
+    if type(tag) is tuple:
+        return parse_scalar(value) if tag[0] else value
+    if tag is True:
+        if node.id == "sequence":
+            return [_value(entry, file, found) for entry in value]
+        return _mapping(value, file, found)
+    shown = tag if isinstance(tag, str) else "!"
+    found.append(Problem(file, *position(node), f"the tag {shown!r} is not allowed", "remove the tag"))
+    return None
+
+
+def _mapping(pairs: Sequence[tuple[Any, Any]], file: str, found: list[Problem]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, entry in pairs:
+        name = key.value
+        refusal = _invalid_key(key)
+        if refusal is None and name in out:
+            refusal = (f"duplicate key {name!r}", "remove one of them")
+        if refusal:
+            found.append(Problem(file, *position(key), *refusal))
+        else:
+            out[name] = _value(entry, file, found)
+    return out
+
+
+def _invalid_key(key: Any) -> tuple[str, str] | None:
+    if type(key.tag) is not tuple:
+        return "a key must be plain text, without a tag", "write `name: value`"
+    if key.value == "<<":
+        return "merge keys (<<) are not allowed", "write the keys out, or use `defaults` to share them"
+    if key.tag[0] and not isinstance(parse_scalar(key.value), str):
+        return f"the key {key.value or 'null'} is not text", f'put it in quotes: "{key.value}"'
+    return None
+
+
+def _describe_error(error: Any, text: str, name: str) -> Problem:
+    """An error of PyYAML as a problem with a hint."""
+    line, column = _place(getattr(error, "problem_mark", None) or getattr(error, "context_mark", None))
+    message: str = getattr(error, "problem", None) or "this is not YAML"
+    rows = _BREAK.split(text)
+    row = rows[line - 1] if line <= len(rows) else ""
+    hint = "quote texts that contain `: ` or ` #` or start with a special character, and check the indentation"
+    if "another document" in message:
+        message, hint = "a second YAML document starts here", "remove the `---` line; one file holds one flow"
+    elif "alias" in message or "alphabetic" in message:
+        message, hint = "unquoted text must not start with * or &", 'put it in quotes: "*.md"'
+    elif "\t" in row[: len(row) - len(row.lstrip())]:
+        message, hint = "tab used for indentation", "indent with spaces"
+    elif "nested deeper" in message:
+        hint = "flows need only a few levels"
+    elif unclosed := _unclosed(error, rows):
+        line, column, message, hint = unclosed
+    else:
+        message, hint = _misquoted(message, row[: column - 1], row[column - 1 :]) or (message, hint)
+    return Problem(name, line, column, message, hint)
+
+
+def _unclosed(error: Any, rows: Sequence[str]) -> tuple[int, int, str, str] | None:
+    """An unclosed bracket or quote is reported where it opens, not where the parser gives up."""
+    begin, end = error.context_mark, error.problem_mark
+    context, problem = error.context or "", error.problem or ""
+    open_quote = "quoted scalar" in context and "end of stream" in problem
+    open_bracket = "while parsing a flow" in context and "',' or '" in problem
+    if not begin or not end or begin.line == end.line or not (open_quote or open_bracket):
+        return None
+    sign = rows[begin.line][begin.column]
+    close = {"{": "}", "[": "]"}.get(sign, sign)
+    hint = f"write {close} where it ends" + ("" if open_quote else ", and commas between the entries")
+    return *_place(begin), f"unclosed {sign}", hint
+
+
+def _misquoted(message: str, before: str, after: str) -> tuple[str, str] | None:
+    """A backslash or a quote within quotes, a missing comma."""
+    if "unknown escape" in message:
+        hint = "write a backslash twice in double quotes, or use single quotes"
+        return "unknown escape sequence in double quotes", hint
+    if before.endswith("'") and after[:1].isalnum():
+        hint = "write '' for a quote within single quotes, or put the text in double quotes"
+        return "the single-quoted text ends before this", hint
+    if before.endswith('"') and after[:1].isalnum():
+        hint = 'write \\" for a quote within double quotes, or put the text in single quotes'
+        return "the double-quoted text ends before this", hint
+    if "',' or '" in message:
+        return message, "put a comma between the two, or quotes around a text with special characters"
+    return None

@@ -1,33 +1,42 @@
-"""Checks of the graph of steps and flows: unknown names, dependency cycles, two steps that make the same file."""
+"""Checks of the steps of a flow: unknown names, dependency cycles, artifacts that two steps or nobody may make."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from doflow.flow import findings
-from doflow.flow.model import Flow, Step
+from doflow.flow.model import BY_AGENT, Flow, Step
+from doflow.flow.parsing import syntax
 from doflow.flow.parsing.document import nearest
 from doflow.flow.parsing.inheritance import RawFlow, RawStep
 from doflow.util import globs
-from doflow.util.errors import FlowError, Problem
+from doflow.util.errors import Problem, UsageError
 
 #: how many orders of steps are checked in one flow
 MAX_ORDERS = 2000
 
+Table = Mapping[str, tuple[RawStep, Step]]
 
-def problems(draft: RawFlow, steps: Sequence[Step], pipeline: Sequence[str]) -> list[Problem]:
+
+def problems(draft: RawFlow, steps: Sequence[Step], pipeline: tuple[str, ...]) -> list[Problem]:
     """All problems; cycles are only searched for if every name is known."""
     known = frozenset(step.id for step in steps)
     pairs = tuple(zip(draft.entries, steps, strict=True))
+    table = {step.id: (entry, step) for entry, step in pairs}
     found = [*_in_pipeline(draft, known), *_two_makers(pairs)]
     for entry, step in pairs:
-        if step.after:
-            found.extend(_in_after(entry, step, known))
-        if step.routes:
-            found.extend(_in_routes(entry, step, known))
-    return found or list(_cycles({step.id: (entry, step) for entry, step in pairs}, tuple(pipeline)))
+        found += [*_in_after(entry, step, known), *_in_routes(entry, step, known)]
+    found = found or list(_cycles(table, pipeline))
+    given = {name for name, _, _ in draft.params} - {"goal"} | {"previous"}
+    protect = tuple(glob for glob, _ in draft.protect)
+    own = ("prd_snapshot.md" if draft.layout == "plan" else "input.md", "doflow.lock")
+    for entry, step in pairs:
+        found += [*_in_makes(entry, step, (*protect, *step.protect), own), *_item_outputs(entry, step)]
+        if step.only and (name := dict(step.only).get("param", next(iter(given)))) not in given:
+            hint = nearest(name, sorted(given)) or f"declare it under `params:` (there are: {', '.join(sorted(given))})"
+            message = f"param {name!r} is never set, so this step would never run"
+            found.append(entry.problem(("only", "param"), message, hint))
+    return [*found, *_too_early(table, pipeline)]
 
 
 def _unknown(name: str, known: frozenset[str]) -> tuple[str, str]:
@@ -70,9 +79,8 @@ def _in_routes(entry: RawStep, step: Step, known: frozenset[str]) -> Iterator[Pr
                 hint = "name the steps that come after it"
                 yield entry.doc.problem(path, f"step {name!r} routes to itself", hint)
             elif name in route.then[:place]:
-                yield entry.doc.problem(
-                    path, f"duplicate step {name!r} in the route", "a step runs once; remove one of them"
-                )
+                hint = "a step runs once; remove one of them"
+                yield entry.doc.problem(path, f"duplicate step {name!r} in the route", hint)
 
 
 def _two_makers(pairs: Sequence[tuple[RawStep, Step]]) -> Iterator[Problem]:
@@ -81,16 +89,14 @@ def _two_makers(pairs: Sequence[tuple[RawStep, Step]]) -> Iterator[Problem]:
     installed: set[str] = set()
     for entry, step in pairs:
         for index, name in enumerate(path.replace("{step}", step.id) for path in step.makes):
-            if (
-                name in installed and step.kind == "install"
-            ):  # several steps may install the same file: the last one wins
-                continue
+            if name in installed and step.kind == "install":
+                continue  # several steps may install the same file: the last one wins
             installed |= {name} if step.kind == "install" else set()
             if name in makers:
                 first = "this step" if makers[name] == step.id else f"step {makers[name]!r}"
                 hint = "let one step make each artifact; use `writes` to change another step's file"
                 yield entry.problem(("makes", index), f"{name!r} is already made by {first}", hint)
-            above = _folders(name) if "/" in name else ()
+            above = [name[:place] for place, mark in enumerate(name) if mark == "/" and place]
             if name not in makers and (other := folders.get(name) or next((it for it in above if it in makers), "")):
                 where = f"{min(name, other, key=len)!r} cannot be both a file and a folder"
                 yield entry.problem(("makes", index), f"{where} (see {other!r})", "rename one of them")
@@ -98,11 +104,7 @@ def _two_makers(pairs: Sequence[tuple[RawStep, Step]]) -> Iterator[Problem]:
             makers.setdefault(name, step.id)
 
 
-def _folders(name: str) -> list[str]:
-    return [name[:place] for place, mark in enumerate(name) if mark == "/" and place]
-
-
-def _cycles(table: dict[str, tuple[RawStep, Step]], pipeline: tuple[str, ...]) -> Iterator[Problem]:
+def _cycles(table: Table, pipeline: tuple[str, ...]) -> Iterator[Problem]:
     """Cycles in any order of steps that a run can take: the pipeline, and what each route makes of it. At most MAX_ORDERS
     orders are checked; doit refuses a cycle too, and a route cannot repeat what has run."""
     waiting, seen = [(pipeline, "")], {pipeline}
@@ -131,11 +133,10 @@ def _cycles(table: dict[str, tuple[RawStep, Step]], pipeline: tuple[str, ...]) -
                     waiting.append((ways, f" after {route.when!r}"))
 
 
-def _cycle(table: dict[str, tuple[RawStep, Step]], active: tuple[str, ...]) -> tuple[str, ...]:
+def _cycle(table: Table, active: tuple[str, ...]) -> tuple[str, ...]:
     """The steps of one cycle, each depending on the next; () = none."""
     if not any(step.after for _, step in table.values()):
         return ()  # one after the other
-
     graph: dict[str, tuple[str, ...]] = {}
     inside = frozenset(active)
     for place, name in enumerate(active):
@@ -147,40 +148,122 @@ def _cycle(table: dict[str, tuple[RawStep, Step]], active: tuple[str, ...]) -> t
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        return tuple(_rotated(error.args[1][:0:-1], table))
+        names = error.args[1][:0:-1]
+        start = next((place for place, name in enumerate(names) if table[name][1].after), 0)
+        return (*names[start:], *names[:start])  # starts with a step that has its own `after`: the line to change
     return ()
 
 
-def _rotated(names: list[str], table: dict[str, tuple[RawStep, Step]]) -> list[str]:
-    """Start with a step that has its own `after`: that is the line to change."""
-    start = next((place for place, name in enumerate(names) if table[name][1].after), 0)
-    return names[start:] + names[:start]
+def _in_makes(entry: RawStep, step: Step, protect: tuple[str, ...], own: tuple[str, ...]) -> Iterator[Problem]:
+    """Artifacts that doflow itself writes, or that the step's agent may not write."""
+    for index, path in enumerate(step.makes):
+        if path in own:
+            yield entry.problem(_made_at(entry, index), f"{path!r} is written by doflow itself", "choose another name")
+        elif step.kind in BY_AGENT and (path[0] == "/" or protect) and (glob := _protecting_glob(path, protect)):
+            hint = "choose another path, or write it with `kind: install` or a command"
+            message = f"agents may not write {path!r}: {glob} is protected"
+            yield entry.problem(_made_at(entry, index), message, hint)
 
 
-def missing_inputs(flow: Flow) -> list[Problem]:
-    """Warnings: inputs in the run's folder that no step of the flow makes."""
-    made = {said.replace("{step}", step.id) for step in flow.steps for said in step.makes}
-    made |= {"input.md", *(path for path, _ in flow.inputs), *(("prd_snapshot.md",) if flow.in_sessions else ())}
-    if any(step.kind == "review" for step in flow.steps):
-        made |= {findings.findings_file("", step.id).lstrip("/") for step in flow.steps if step.kind == "review"}
-    found = []
-    for step in flow.steps:
-        for said in dict.fromkeys(required_inputs(step)):
-            if not said.startswith("/") and not globs.is_pattern(said) and "{" not in said and not _is_made(said, made):
-                message = f"step {step.id} reads {said}, which no step of {flow.name} makes"
-                near = nearest(said, sorted(made))
-                hint = (
-                    near
-                    or f"add a step that makes it, write `{said}?` if it is optional, or put it in the run's folder"
-                )
-                found.append(Problem(step.origin.file, step.origin.line, step.origin.column, message, hint))
-    return found
+def _made_at(entry: RawStep, index: int) -> tuple[str | int, ...]:
+    return ("makes", index) if isinstance(entry.value["makes"], list) else ("makes",)
 
 
-def _is_made(said: str, made: set[str]) -> bool:
-    """Also matches names with a param, which can take any value."""
-    open_ = (re.split(r"\{[^}]*\}", name) for name in made if "{" in name)
-    return said in made or any(re.fullmatch(".+".join(map(re.escape, parts)), said) for parts in open_)
+def _protecting_glob(artifact: str, protect: tuple[str, ...]) -> str:
+    """The glob that protects an artifact, as far as its path is known; '' = none."""
+    path = artifact[1:] if artifact[0] == "/" else f"specs/001-x/{artifact}"
+    every = () if "{" in artifact else (*globs.ALWAYS, *protect)
+    return next((glob for glob in every if globs.matches((glob,), path)), "")
+
+
+def refuse_protected_outputs(flow: Flow, protect: tuple[str, ...]) -> None:
+    """Raise for artifacts that the settings protect: known only when a run starts."""
+    for problem in protected_outputs(flow, protect):
+        raise UsageError(f"{problem.file}:{problem.line}:{problem.column}: {problem.message}", problem.hint)
+
+
+def protected_outputs(flow: Flow, protect: tuple[str, ...]) -> Iterator[Problem]:
+    for step in flow.steps if protect else ():
+        for path in step.makes if step.kind in BY_AGENT else ():
+            if glob := _protecting_glob(path, protect):
+                message = f"step {step.id} makes {path!r}, which agents may not write: doflow.yaml protects {glob}"
+                hint = "choose another path, or remove the glob from `protect` in doflow.yaml"
+                yield step.origin.problem(message, hint)
+
+
+def _item_outputs(entry: RawStep, step: Step) -> Iterator[Problem]:
+    """Each item must make its own files."""
+    listed = step.foreach if isinstance(step.foreach, tuple) else ()
+    for index, path in enumerate(step.makes if step.foreach else ()):
+        named = syntax.params(path)
+        if len(listed) != 1 and not any(name in ("item", "index") or name.startswith("item_") for name in named):
+            hint = "put {item} or {index} in its name, or {item_name} for items with keys"
+            yield entry.problem(_made_at(entry, index), f"every item would make the same file {path!r}", hint)
+        elif "index" not in named and (twice := [n for n, item in enumerate(listed) if item in listed[:n]]):
+            message = f"duplicate item {listed[twice[0]]!r}: both would make the same file"
+            yield entry.problem(("foreach", twice[0]), message, "remove one, or put {index} in `makes`")
+            return
+
+
+def _too_early(table: Table, pipeline: tuple[str, ...]) -> Iterator[Problem]:
+    """Steps that read what is only made after them, whichever route the run takes."""
+    makers = {said.replace("{step}", name): name for name, (_, step) in table.items() for said in step.makes}
+    if not makers:
+        return
+    place = {name: number for number, name in enumerate(pipeline)}
+    ways: list[tuple[str, ...]] | None = None
+    for name, (entry, step) in table.items():
+        for said in required_inputs(step):
+            maker = makers.get(said, "")
+            if not maker or place.get(maker, len(place)) < place.get(name, -1) or step.kind == "install":
+                continue
+            ways = _ways(table, pipeline) if ways is None else ways
+            mine = [way for way in ways if name in way]
+            late = any(maker in way for way in mine) and not any(_before(maker, name, way, table) for way in mine)
+            if late and (path := _input_key(entry, said)):
+                who = "this step itself" if maker == name else f"step {maker!r}, which runs later"
+                hint = f"move the step, or write `{said}?` if it is optional"
+                yield entry.problem(path, f"{said!r} is only made by {who}", hint)
+
+
+def _input_key(entry: RawStep, said: str) -> tuple[str | int, ...]:
+    """The key of a step that names this input."""
+    for word in ("reads", "needs", "phases", "foreach"):
+        value = entry.value.get(word)
+        for index, text in enumerate([value] if isinstance(value, str) else value or ()):
+            if text.partition("#")[0] == said:
+                return (word,) if isinstance(value, str) else (word, index)
+    return ()
+
+
+def _ways(table: Table, pipeline: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Every order of steps that a run can take; [] if there are too many."""
+    waiting, seen = [pipeline], {pipeline}
+    while waiting:
+        way = waiting.pop()
+        if len(seen) > MAX_ORDERS:
+            return []
+        for place, name in enumerate(way):
+            for route in table[name][1].routes if name in table else ():
+                other = (*way[: place + 1], *(then for then in route.then if then not in way[: place + 1]))
+                if route.then and other not in seen:
+                    seen.add(other)
+                    waiting.append(other)
+    return list(seen)
+
+
+def _before(first: str, then: str, way: tuple[str, ...], table: Table) -> bool:
+    """Does `first` run before `then` in this order: because of its position, or as a dependency?"""
+    if first not in way or first == then:
+        return False
+    asked, waiting = {then}, [then]
+    while waiting:
+        name = waiting.pop()
+        after = table[name][1].after if name in table else None
+        before = way[: way.index(name)][-1:] if after is None and name in way else after or ()
+        waiting += [other for other in before if other not in asked]
+        asked.update(before)
+    return first in asked or (way.index(first) < way.index(then))
 
 
 def required_inputs(step: Step) -> Iterator[str]:
@@ -190,63 +273,3 @@ def required_inputs(step: Step) -> Iterator[str]:
         yield step.phases
     if isinstance(step.foreach, str):
         yield step.foreach
-
-
-def flow_cycles(good: Mapping[str, Flow]) -> list[tuple[str, FlowError]]:
-    """The flows that run themselves, directly or through others."""
-    found = []
-    for stem, flow in good.items():
-        for step in flow.steps:
-            way = _way_back(stem, step.flow, good)
-            if way:
-                message = f"flow cycle: {' -> '.join((stem, *way))}"
-                origin = step.origin
-                problem = Problem(origin.file, origin.line, origin.column, message, "remove one of the steps")
-                found.append((stem, FlowError((problem,))))
-                break
-    return found
-
-
-def _way_back(home: str, start: str, good: Mapping[str, Flow]) -> tuple[str, ...]:
-    waiting: list[tuple[str, ...]] = [(start,)] if start else []
-    seen = {start}
-    while waiting:
-        way = waiting.pop()
-        if way[-1] == home:
-            return way
-        for step in good[way[-1]].steps if way[-1] in good else ():
-            if step.flow and step.flow not in seen:
-                seen.add(step.flow)
-                waiting.append((*way, step.flow))
-    return ()
-
-
-def broken_sub_flows(good: Mapping[str, Flow]) -> list[tuple[str, FlowError]]:
-    """The flows that run a broken flow, or pass it params that it does not have."""
-    found, left = [], dict(good)
-    while bad := [(stem, problems) for stem, flow in left.items() if (problems := tuple(_param_problems(flow, left)))]:
-        for stem, problems in bad:
-            found.append((stem, FlowError(problems)))
-            del left[stem]
-    return found
-
-
-def _param_problems(flow: Flow, good: Mapping[str, Flow]) -> Iterator[Problem]:
-    for step in flow.steps:
-        if not step.flow:
-            continue
-        at = (step.origin.file, step.origin.line, step.origin.column)
-        inner = good.get(step.flow)
-        if inner is None:
-            yield Problem(*at, f"step {step.id!r} runs flow {step.flow!r}, which has errors", "doflow validate")
-            continue
-        known = ["goal", *(param.name for param in inner.params)]
-        given = {name for name, _ in step.params}
-        for name in sorted(given.difference(known)):
-            hint = nearest(name, known) or f"params: {', '.join(known)}"
-            yield Problem(*at, f"flow {step.flow!r} has no param {name!r}", hint)
-        given |= {"goal", *(param.name for param in flow.params)}
-        for param in inner.params:
-            if param.required and not param.default and param.name not in given:
-                hint = f"write `params: {{{param.name}: …}}` on step {step.id!r}"
-                yield Problem(*at, f"flow {step.flow!r} requires the param {param.name!r}", hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,20 +53,16 @@ def apply_extends(doc: Doc, base: Callable[[str], RawFlow]) -> RawFlow:
         raise FlowError(tuple(problems))
     left = _patched(doc, start)
     if not left.entries and name is not None:
+        message = f"the flow has no steps: all of {name!r} are removed"
         hint = "keep at least one step, or write a separate flow"
-        raise FlowError(
-            (doc.problem(("remove",), f"the flow has no steps: all of {name!r} are removed", hint, key=True),)
-        )
+        raise FlowError((doc.problem(("remove",), message, hint, key=True),))
     return _own(doc, left)
 
 
 def _without_extends(doc: Doc) -> list[Problem]:
     hint = "add `extends: NAME`, or list the steps under `steps`"
-    found = [
-        doc.problem((key,), f"{key!r} only works with `extends`", hint, key=True)
-        for key in _PATCHES
-        if key in doc.value
-    ]
+    patches = [key for key in _PATCHES if key in doc.value]
+    found = [doc.problem((key,), f"{key!r} only works with `extends`", hint, key=True) for key in patches]
     if not doc.value.get("steps") and not found:
         found.append(doc.problem(("steps",), "the flow has no steps", "add `steps:` with at least one step", key=True))
     return found
@@ -74,6 +70,7 @@ def _without_extends(doc: Doc) -> list[Problem]:
 
 def _misused(doc: Doc, base: RawFlow) -> list[Problem]:
     known = {entry.id for entry in base.entries}
+    listed = f"its steps: {', '.join(sorted(known))}"
     found = []
     if "steps" in doc.value:
         hint = "use insert_before, insert_after, replace and remove"
@@ -81,7 +78,7 @@ def _misused(doc: Doc, base: RawFlow) -> list[Problem]:
     for path, name in _anchors(doc):
         if name not in known:
             message = f"flow {doc.value['extends']!r} has no step {name!r}"
-            found.append(doc.problem(path, message, nearest(name, sorted(known)) or _list(known), key=True))
+            found.append(doc.problem(path, message, nearest(name, sorted(known)) or listed, key=True))
     seen = set(known)
     for word, anchor, name in _inserted(doc):
         if name in seen:
@@ -91,14 +88,10 @@ def _misused(doc: Doc, base: RawFlow) -> list[Problem]:
     return found
 
 
-def _list(known: Iterable[str]) -> str:
-    return f"its steps: {', '.join(sorted(known))}"
-
-
 def _anchors(doc: Doc) -> Iterable[tuple[Path, str]]:
     for word in ("insert_before", "insert_after", "replace"):
         yield from (((word, name), name) for name in doc.value.get(word, {}))
-    yield from ((doc.item(("remove",), name), name) for name in _listed(doc.value.get("remove")))
+    yield from ((doc.item(("remove",), name), name) for name in as_list(doc.value.get("remove")))
 
 
 def _inserted(doc: Doc) -> Iterable[tuple[str, str, str]]:
@@ -113,7 +106,7 @@ def _patched(doc: Doc, base: RawFlow) -> RawFlow:
             new = tuple(RawStep(name, value, doc, (word, anchor, name)) for name, value in steps.items())
             base = _insert(base, anchor, new, after=word == "insert_after")
     swap = doc.value.get("replace", {})
-    gone = set(_listed(doc.value.get("remove")))
+    gone = set(as_list(doc.value.get("remove")))
     kept = (entry for entry in base.entries if entry.id not in gone)
     entries = (RawStep(e.id, swap[e.id], doc, ("replace", e.id)) if e.id in swap else _without(e, gone) for e in kept)
     pipeline = None if base.pipeline is None else tuple(name for name in base.pipeline if name not in gone)
@@ -133,11 +126,8 @@ def _insert(base: RawFlow, anchor: str, new: tuple[RawStep, ...], after: bool) -
 
 
 def _spliced(names: Iterable[str], anchor: str, new: list[str], after: bool) -> list[str]:
-    out: list[str] = []
-    for name in names:
-        group = [name] if name != anchor else [anchor, *new] if after else [*new, anchor]
-        out += group
-    return out
+    group = [anchor, *new] if after else [*new, anchor]
+    return [one for name in names for one in (group if name == anchor else [name])]
 
 
 def _without(entry: RawStep, gone: set[str]) -> RawStep:
@@ -146,9 +136,9 @@ def _without(entry: RawStep, gone: set[str]) -> RawStep:
         return entry
     entry = _with_routes(entry, lambda then: [name for name in then if name not in gone])
     after = entry.value.get("after")
-    if after is None or gone.isdisjoint(_listed(after)):
+    if after is None or gone.isdisjoint(as_list(after)):
         return entry
-    left = [name for name in _listed(after) if name not in gone]
+    left = [name for name in as_list(after) if name not in gone]
     value = {key: word for key, word in entry.value.items() if key != "after"}
     return replace(entry, value={**value, "after": left} if left else value)
 
@@ -174,11 +164,12 @@ def _own(doc: Doc, base: RawFlow) -> RawFlow:
         entries=base.entries + tuple(RawStep(name, step, doc, ("steps", name)) for name, step in steps.items()),
         params=tuple(params.values()),
         defaults=(*base.defaults, (value.get("defaults", {}), doc)),
-        protect=base.protect + tuple((glob, doc) for glob in _listed(value.get("protect"))),
+        protect=base.protect + tuple((glob, doc) for glob in as_list(value.get("protect"))),
         pipeline=tuple(value["pipeline"]) if "pipeline" in value else base.pipeline,
         pipeline_doc=doc if "pipeline" in value else base.pipeline_doc,
     )
 
 
-def _listed(value: str | list[str] | None) -> list[str]:
+def as_list(value: str | Sequence[str] | None) -> list[str]:
+    """One text, or several."""
     return [value] if isinstance(value, str) else list(value or ())

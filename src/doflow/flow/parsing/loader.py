@@ -6,29 +6,21 @@ flow YAML -> Doc (strict YAML) -> RawFlow (`extends` applied) -> Flow (built and
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from doflow.flow.model import Flow, Origin, Step
-from doflow.flow.parsing import (
-    builder,
-    document as strict,
-    graph_checks,
-    inheritance,
-    schema,
-    yaml_reader,
-)
+from doflow.flow.parsing import builder, document, inheritance, schema
 from doflow.flow.parsing.builder import FlowContext
 from doflow.flow.parsing.document import Doc, nearest
 from doflow.flow.parsing.inheritance import RawFlow
-from doflow.flow.parsing.prompts import Prompts
+from doflow.flow.parsing.step_keys import Prompts
 from doflow.util.errors import FlowError, Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Catalogue:
+class Catalogue(NamedTuple):
     """All flows of a project, the errors of broken ones, and every file and folder they depend on."""
 
     flows: dict[str, Flow]
@@ -41,13 +33,10 @@ def load_catalogue(root: Path, variant: str = "", only: Collection[str] = ()) ->
 
     With `only`, just these flows and the flows they run.
     """
-    return _catalogue(_flow_files_of(root, variant), list(only))
-
-
-def _catalogue(files: _FlowFiles, only: list[str]) -> Catalogue:
+    files = _flow_files_of(root, variant)
     good: dict[str, Flow] = {}
     broken: dict[str, FlowError] = {}
-    wanted = only or list(files.by_name)
+    wanted = list(only) or list(files.by_name)
     for stem in wanted:
         path = files.by_name[stem]
         try:
@@ -59,11 +48,69 @@ def _catalogue(files: _FlowFiles, only: list[str]) -> Catalogue:
             named = files.named(path)
             if named not in files.by_name:
                 broken[named] = error
-    for find in (graph_checks.flow_cycles, graph_checks.broken_sub_flows):
+    for find in (_flow_cycles, _broken_sub_flows):
         for stem, found in find(good):
             broken[stem] = found
             del good[stem]
     return Catalogue(good, broken, files.sources())
+
+
+def _flow_cycles(good: Mapping[str, Flow]) -> list[tuple[str, FlowError]]:
+    """The flows that run themselves, directly or through others."""
+    found = []
+    for stem, flow in good.items():
+        for step in flow.steps:
+            way = _way_back(stem, step.flow, good)
+            if way:
+                message = f"flow cycle: {' -> '.join((stem, *way))}"
+                found.append((stem, FlowError((step.origin.problem(message, "remove one of the steps"),))))
+                break
+    return found
+
+
+def _way_back(home: str, start: str, good: Mapping[str, Flow]) -> tuple[str, ...]:
+    waiting: list[tuple[str, ...]] = [(start,)] if start else []
+    seen = {start}
+    while waiting:
+        way = waiting.pop()
+        if way[-1] == home:
+            return way
+        for step in good[way[-1]].steps if way[-1] in good else ():
+            if step.flow and step.flow not in seen:
+                seen.add(step.flow)
+                waiting.append((*way, step.flow))
+    return ()
+
+
+def _broken_sub_flows(good: Mapping[str, Flow]) -> list[tuple[str, FlowError]]:
+    """The flows that run a broken flow, or pass it params that it does not have."""
+    found, left = [], dict(good)
+    while bad := [(stem, problems) for stem, flow in left.items() if (problems := tuple(_param_problems(flow, left)))]:
+        for stem, problems in bad:
+            found.append((stem, FlowError(problems)))
+            del left[stem]
+    return found
+
+
+def _param_problems(flow: Flow, good: Mapping[str, Flow]) -> Iterator[Problem]:
+    for step in flow.steps:
+        if not step.flow:
+            continue
+        inner = good.get(step.flow)
+        if inner is None:
+            message = f"step {step.id!r} runs flow {step.flow!r}, which has errors"
+            yield step.origin.problem(message, "doflow validate")
+            continue
+        known = ["goal", *(param.name for param in inner.params)]
+        given = {name for name, _ in step.params}
+        for name in sorted(given.difference(known)):
+            hint = nearest(name, known) or f"params: {', '.join(known)}"
+            yield step.origin.problem(f"flow {step.flow!r} has no param {name!r}", hint)
+        given |= {"goal", *(param.name for param in flow.params)}
+        for param in inner.params:
+            if param.required and not param.default and param.name not in given:
+                hint = f"write `params: {{{param.name}: …}}` on step {step.id!r}"
+                yield step.origin.problem(f"flow {step.flow!r} requires the param {param.name!r}", hint)
 
 
 def flow_names(root: Path) -> tuple[str, ...]:
@@ -80,7 +127,7 @@ def key_origin(root: Path, step: Step, word: str) -> Origin:
     """The position of a key of a step: in the step itself, else in the defaults, else the step's own position."""
     at = step.origin
     doc = load_document(root / at.file, at.file)
-    tables: list[tuple[strict.Path, Any]] = [((key,), doc.value.get(key, {})) for key in ("steps", "replace")]
+    tables: list[tuple[document.Path, Any]] = [((key,), doc.value.get(key, {})) for key in ("steps", "replace")]
     for key in ("insert_before", "insert_after"):
         tables += [((key, anchor), steps) for anchor, steps in doc.value.get(key, {}).items()]
     for path, table in tables:
@@ -96,29 +143,23 @@ def packaged_flows() -> Path:
 
 def load_document(path: Path, name: str = "") -> Doc:
     """A strict YAML file with a mapping at the top, and the position of everything in it."""
-    name = name or str(path)
-    return parse_document(strict.read_text(str(path), name), name)
+    return parse_document(document.read_text(str(path), name), name or str(path))
 
 
 def parse_document(text: str, name: str) -> Doc:
     """The same for a text."""
-    strict.refuse_odd_text(text, name)
-    root = yaml_reader.compose(text, name)
+    root, value = document.parse_nodes(text, name)
     if root is None:
         raise FlowError((Problem(name, 1, 1, "the file is empty", "write `key: value` lines in it"),))
-    value = yaml_reader.node_values(root, name)
     if not isinstance(value, dict):
-        mark = root.start_mark
         message = "the top of the file must be a mapping"
-        raise FlowError((Problem(name, mark.line + 1, mark.column + 1, message, "write `key: value` lines"),))
+        raise FlowError((Problem(name, *document.position(root), message, "write `key: value` lines"),))
     return Doc(name, value, root)
 
 
 def parse_yaml(text: str, name: str) -> object:
     """The plain values of a strict YAML text."""
-    strict.refuse_odd_text(text, name)
-    root = yaml_reader.compose(text, name)
-    return None if root is None else yaml_reader.node_values(root, name)
+    return document.parse_nodes(text, name)[1]
 
 
 @dataclass(frozen=True, slots=True)

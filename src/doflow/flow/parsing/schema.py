@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from doflow.flow.parsing.document import nearest
 
@@ -29,8 +28,7 @@ _BOOLEANS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaViolation:
+class SchemaViolation(NamedTuple):
     """One violation of a schema; `key` = the key itself is wrong, not its value."""
 
     path: tuple[str | int, ...]

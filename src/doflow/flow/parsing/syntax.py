@@ -1,31 +1,22 @@
-"""The syntax of names, paths, inputs, durations and `{param}`. Pure functions of text."""
+"""The syntax of names, paths, inputs, durations, limits and `{param}`. Pure functions of text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
-from doflow.flow.model import Read
+from doflow.flow.model import Budget, Read, Retry
 from doflow.util import globs, state_folder
+from doflow.util.errors import UsageError
+from doflow.util.process.runner import Timeout
 
 NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 
-# Set by every run; usable in every flow without being declared under `params`.
-RUN_WORDS = frozenset(
-    (
-        "goal",
-        "flow",
-        "run",
-        "run_dir",
-        "step",
-        "persona",
-        "round",
-        "branch",
-        "issue",
-        "variant",
-        "previous",
-    )
-)
+#: Set by every run; usable in every flow without being declared under `params`.
+RUN_WORDS = frozenset({
+    "goal", "flow", "run", "run_dir", "step", "persona", "round", "branch", "issue", "variant", "previous",
+})  # fmt: skip
 #: Set only in steps of one kind: for the current item or phase.
 LOCAL_WORDS = {
     **dict.fromkeys(("item", "index"), "foreach"),
@@ -65,11 +56,42 @@ def seconds(value: object) -> float:
         return float(value)
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise InvalidSyntax(
-            f"{_short(str(value))} is not a duration", "write 90s, 10m, 2h, 1h30m or a number of seconds"
-        )
+        hint = "write 90s, 10m, 2h, 1h30m or a number of seconds"
+        raise InvalidSyntax(f"{_short(str(value))} is not a duration", hint)
     hours, minutes, rest = (int(part or 0) for part in match.groups())
     return float(hours * 3600 + minutes * 60 + rest)
+
+
+LIMITS = ("timeout", "retry", "budget")
+
+
+def build_limit(word: str, *layers: object) -> Timeout | Retry | Budget:
+    """The limit called `word`; later layers win, key by key. A single duration is the time limit of the whole step."""
+    given: dict[str, Any] = {}
+    for layer in layers:
+        given.update(layer if isinstance(layer, dict) else {} if layer is None else {"max": layer})
+    if word == "timeout":
+        return Timeout(**{part: seconds(value) for part, value in given.items()})
+    if word == "retry":
+        base = Retry()
+        return Retry(int(given.get("attempts", base.attempts)), seconds(given.get("backoff", base.backoff)))
+    usd, tokens = given.get("usd"), given.get("tokens")
+    return Budget(None if usd is None else float(usd), None if tokens is None else int(tokens))
+
+
+def parse_budget(text: str) -> Budget:
+    """A budget from the command line: `5`, `$5`, `500000tokens`, `none`."""
+    amount = text.strip().lower().removeprefix("$").removesuffix("usd").strip()
+    if amount == "none":
+        return Budget()
+    number = amount.removesuffix("s").removesuffix("token").strip().replace(",", "").replace("_", "")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e12:
+        raise UsageError(f"invalid --budget={text}", "write US dollars, tokens or none: 5, 500000tokens, none")
+    return Budget(tokens=int(value)) if amount.endswith(("tokens", "token")) else Budget(usd=value)
 
 
 def artifact(text: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from doflow.flow.parsing import loader, yaml_reader
+from doflow.flow.parsing import document, loader
 from doflow.util.errors import FlowError
 
 FOLDER = Path(__file__).parent / "malformed"
@@ -44,8 +44,8 @@ def test_a_malformed_flow_is_refused_at_its_place_with_a_reason_and_a_hint(path:
 def test_the_slow_parser_refuses_what_the_fast_one_refuses(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = yaml_reader.loader_class(fast=False)
-    monkeypatch.setattr(yaml_reader, "loader_class", lambda: slow)
+    slow = document.loader_class(fast=False)
+    monkeypatch.setattr(document, "loader_class", lambda: slow)
     flows = tmp_path / "flows"
     flows.mkdir()
     (flows / path.name).write_bytes(path.read_bytes())

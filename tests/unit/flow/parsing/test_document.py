@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from doflow.flow.parsing import document, loader as load, yaml_reader
+from doflow.flow.parsing import document, loader as load
 from doflow.util.errors import FlowError
 
 
@@ -116,8 +116,8 @@ def test_an_alias_bomb_is_refused_before_it_can_grow() -> None:
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_both_parsers_read_the_same(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = yaml_reader.loader_class(fast)
-    monkeypatch.setattr(yaml_reader, "loader_class", lambda: loader)
+    loader = document.loader_class(fast)
+    monkeypatch.setattr(document, "loader_class", lambda: loader)
     text = (load.packaged_flows() / "tiny.yaml").read_text()
 
     doc = load.parse_document(text, "tiny.yaml")
