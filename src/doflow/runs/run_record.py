@@ -1,10 +1,7 @@
 """Run record: the state of a run, loaded from its lock file and event log.
 
 The lock file is the truth for every step that has a commit. Steps without one (a shell command, a route) are also
-taken from the event log; so is an approval by `auto_approve`, which is committed with the next step. What an earlier
-process started and did not finish is found here too.
-
-`RunRecord` owns this state: others read it and change it through its methods only.
+taken from the event log; so is an approval by `auto_approve`, which is committed with the next step.
 """
 
 from __future__ import annotations
@@ -12,32 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from doflow.runs import event_log, lockfile
 from doflow.runs.catalogue import Run
+from doflow.runs.event_log import Entry
 from doflow.runs.lockfile import Approval, Artifact, Lock, StepRecord
 from doflow.runs.usage import Spent
-
-Entry = Mapping[str, Any]
 
 #: who approves where no person does
 AUTO = "auto_approve"
 _REVIEW = frozenset({"review_started", "review_answer", "review_voided", "review_fixed"})
-_DECIDES = frozenset({"approved", "gate", "rejected", "reset", "adopted"})
 _ENDS = frozenset({"stopped", "step_complete", "phase_complete", "error", "reset", "adopted"})
 
 
 class RunRecord:
-    """The state of one run in memory."""
+    """The state of one run in memory: others read it, and change it through its methods only."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self.variant = ""
+        self.last_event: Entry = {}
+        self.options: Entry = {}  # the lasting options of the last command that worked on the run
+        self.budget_lifted = False
         self._steps: dict[str, StepRecord] = {}
         self._artifacts: dict[str, Artifact] = {}
         self._approvals: dict[str, Approval] = {}
         self._notes: dict[str, str] = {}
-        self._variant = ""
         self._started: dict[str, Entry] = {}
         self._returned: dict[str, Entry] = {}
         self._intents: dict[str, Entry] = {}
@@ -52,104 +49,39 @@ class RunRecord:
         self._phase_keys: dict[str, set[str]] = {}
         self._attempts: dict[str, int] = {}
         self._log_numbers: dict[str, int] = {}
-        self._last_event: Entry = {}
-        self._options: Entry = {}
-        self._budget_lifted = False
+        self.steps = MappingProxyType(self._steps)  # the steps and phases (`step:phase`) that are done
+        self.artifacts = MappingProxyType(self._artifacts)
+        self.approvals = MappingProxyType(self._approvals)
+        self.notes = MappingProxyType(self._notes)  # the notes of rejected steps, for their agents
+        self.started = MappingProxyType(self._started)  # jobs that an earlier process started and that have no end
+        self.returned = MappingProxyType(self._returned)  # jobs whose agent has returned and that are not settled
+        self.intents = MappingProxyType(self._intents)  # jobs whose commit an earlier process was about to make
+        self.command_outputs = MappingProxyType(self._command_outputs)  # digests of files that commands wrote
+        self.held_files = MappingProxyType(self._held_files)  # digests of files of refused attempts
+        self.sessions = MappingProxyType(self._sessions)
+        self.open_calls = MappingProxyType(self._open_calls)  # agent calls that have started and not ended, by log file
+        self.spent = MappingProxyType(self._spent)  # usage by step
 
     @property
     def lock(self) -> Lock:
         run = self.run
         return Lock(
-            run.name, run.flow, run.goal_digest, run.branch, run.issue, self._variant,
+            run.name, run.flow, run.goal_digest, run.branch, run.issue, self.variant,
             self._steps, self._artifacts, self._approvals, self._notes, run.params,
         )  # fmt: skip
-
-    @property
-    def steps(self) -> Mapping[str, StepRecord]:
-        """The steps and phases (`step:phase`) that are done."""
-        return MappingProxyType(self._steps)
 
     @property
     def markers(self) -> dict[str, str]:
         return {name: record.marker for name, record in self._steps.items() if record.marker}
 
     @property
-    def artifacts(self) -> Mapping[str, Artifact]:
-        return MappingProxyType(self._artifacts)
-
-    @property
-    def approvals(self) -> Mapping[str, Approval]:
-        return MappingProxyType(self._approvals)
-
-    @property
-    def notes(self) -> Mapping[str, str]:
-        """The notes of rejected steps, for their agents."""
-        return MappingProxyType(self._notes)
-
-    @property
-    def variant(self) -> str:
-        return self._variant
-
-    @property
-    def started(self) -> Mapping[str, Entry]:
-        """Jobs that an earlier process started and that have no end."""
-        return MappingProxyType(self._started)
-
-    @property
-    def returned(self) -> Mapping[str, Entry]:
-        """Jobs whose agent has returned and that are not settled."""
-        return MappingProxyType(self._returned)
-
-    @property
-    def intents(self) -> Mapping[str, Entry]:
-        """Jobs whose commit an earlier process was about to make."""
-        return MappingProxyType(self._intents)
-
-    @property
     def retries(self) -> Sequence[Entry]:
         return tuple(self._retries)
-
-    @property
-    def command_outputs(self) -> Mapping[str, str]:
-        """Files that commands of the flow wrote while no agent worked, with their digests."""
-        return MappingProxyType(self._command_outputs)
-
-    @property
-    def held_files(self) -> Mapping[str, str]:
-        """Files of refused attempts that wait for a person's decision, with their digests."""
-        return MappingProxyType(self._held_files)
 
     @property
     def uncommitted(self) -> AbstractSet[str]:
         """Steps and approvals that no commit holds yet."""
         return frozenset(self._uncommitted)
-
-    @property
-    def sessions(self) -> Mapping[str, Entry]:
-        return MappingProxyType(self._sessions)
-
-    @property
-    def open_calls(self) -> Mapping[str, Entry]:
-        """Agent calls that have started and not ended, by log file."""
-        return MappingProxyType(self._open_calls)
-
-    @property
-    def spent(self) -> Mapping[str, Spent]:
-        """Usage by step."""
-        return MappingProxyType(self._spent)
-
-    @property
-    def last_event(self) -> Entry:
-        return self._last_event
-
-    @property
-    def options(self) -> Entry:
-        """The lasting options of the last command that worked on the run."""
-        return self._options
-
-    @property
-    def budget_lifted(self) -> bool:
-        return self._budget_lifted
 
     def review(self, step: str) -> Sequence[Entry]:
         """The review's entries so far."""
@@ -165,8 +97,6 @@ class RunRecord:
 
     def log_number(self, stem: str) -> int | None:
         return self._log_numbers.get(stem)
-
-    # what happens to a run
 
     def replace_run(self, run: Run) -> None:
         self.run = run
@@ -221,13 +151,13 @@ class RunRecord:
         self._notes.pop(name, None)
 
     def choose_variant(self, variant: str) -> None:
-        self._variant = variant
+        self.variant = variant
 
     def choose_options(self, lasting: Entry) -> None:
-        self._options = lasting
+        self.options = lasting
 
     def lift_budget(self) -> None:
-        self._budget_lifted = True
+        self.budget_lifted = True
 
     def agent_returned(self, name: str, entry: Entry) -> None:
         self._returned[name] = entry
@@ -249,9 +179,9 @@ class RunRecord:
         """Add an entry of a review; `review_started` clears the earlier ones."""
         if entry["event"] == "review_started":
             self._reviews[entry["step"]] = []
-            for pending in (self._started, self._returned, self._intents):  # of a fixer that was killed: not resumed
-                for name in [name for name in pending if name.startswith(f"{entry['step']}:")]:
-                    del pending[name]
+            for name in {*self._started, *self._returned, *self._intents}:
+                if name.startswith(f"{entry['step']}:"):  # a fixer that was killed: not resumed
+                    self.settle(name)
         self._reviews.setdefault(entry["step"], []).append(entry)
 
     def start_call(self, entry: Entry) -> None:
@@ -270,24 +200,19 @@ class RunRecord:
     def set_log_number(self, stem: str, number: int) -> None:
         self._log_numbers[stem] = number
 
-    # reading it back
-
     def load_lock(self, lock: Lock) -> None:
         self._steps.update(lock.steps)
         self._artifacts.update(lock.artifacts)
         self._approvals.update(lock.approvals)
         self._notes.update(lock.notes)
-        self._variant = lock.variant
+        self.variant = lock.variant
 
     def load_events(self, entries: Iterable[Entry], alone: bool) -> None:
         """`alone`: there is no lock file here (the run's branch is not checked out); the log says what persons decided."""
         approved: dict[str, Approval] = {}
         for entry in entries:
             self._load(entry, alone)
-            if entry["event"] == "options":
-                self._options = entry
-            if entry["event"] in _DECIDES:
-                self._load_decision(approved, entry, alone)
+            self._load_decision(approved, entry, alone)
         for name, approval in approved.items():
             known = self._approvals.get(name)
             if known is None or (known.digest != approval.digest and known.at < approval.at):
@@ -311,7 +236,10 @@ class RunRecord:
         if entry.get("phase"):
             name = f"{name}:{entry['phase']}"
         if event in ("step_starting", "phase_starting"):
-            self._load_start(name, entry)
+            self._started[name] = entry
+            self._attempts[name] = self._attempts.get(name, 0) + 1
+            if not entry.get("again"):
+                self._returned.pop(name, None)
         elif event == "returned":
             self._returned[name] = entry
             self._intents.pop(name, None)
@@ -319,6 +247,8 @@ class RunRecord:
                 self._sessions[name] = entry
         elif event == "intent":
             self._intents[name] = entry
+        elif event == "options":
+            self.options = entry
         elif event == "left":
             self.add_command_outputs(entry["files"])
         elif event in _REVIEW:
@@ -334,21 +264,17 @@ class RunRecord:
         elif event == "error" and entry.get("kept"):
             self.hold_files(entry["kept"])
             self._started.pop(name, None)
-        elif event in ("error", "stopped") and entry.get("held") and name in self._returned:
-            pass  # its agent's result could not be repaired or committed yet: it is still there, and paid
-        elif event in _ENDS:
+        elif event in _ENDS and not (event in ("error", "stopped") and entry.get("held") and name in self._returned):
+            # else its agent's result could not be repaired or committed yet: it is still there, and paid
             self.settle(name)
             self._load_end(name, entry, alone)
         if event == "reset":
-            self._load_reset(name)
+            self._reviews.pop(name, None)
+            if name in self._uncommitted:
+                self._steps.pop(name, None)
+                self._uncommitted.discard(name)
         if event not in event_log.SHOWN:
-            self._last_event = entry
-
-    def _load_start(self, name: str, entry: Entry) -> None:
-        self._started[name] = entry
-        self._attempts[name] = self._attempts.get(name, 0) + 1
-        if not entry.get("again"):
-            self._returned.pop(name, None)
+            self.last_event = entry
 
     def _load_end(self, name: str, entry: Entry, alone: bool) -> None:
         values = entry.get("record")
@@ -365,15 +291,8 @@ class RunRecord:
             for path, digest in self._steps[name].made.items():
                 self._artifacts.setdefault(path, Artifact(digest, "agent", name))
 
-    def _load_reset(self, name: str) -> None:
-        self._reviews.pop(name, None)
-        if name in self._uncommitted:
-            self._steps.pop(name, None)
-            self._uncommitted.discard(name)
-
 
 def load_record(run: Run, lock: Lock | None, events: Path) -> RunRecord:
-    """Load the record of a run from its lock and event log."""
     record = RunRecord(run)
     if lock is not None:
         record.load_lock(lock)
