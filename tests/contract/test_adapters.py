@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from doflow.agents import registry
-from doflow.agents.adapters import json_stream, vendor_cli
+from doflow.agents import rate_limits, registry
+from doflow.agents.adapters import json_stream
 from doflow.flow.model import Ask, Hook, Outcome, Profile, Status, Usage
 from doflow.util.errors import UsageError
 from doflow.util.process.runner import Command, Result
@@ -609,7 +609,7 @@ NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
     ],
 )
 def test_the_end_of_a_limit_is_read_from_its_words(words: str, expected: str | None) -> None:
-    found = vendor_cli.parse_reset_time(words, NOW)
+    found = rate_limits.parse_reset_time(words, NOW)
     moment = datetime.fromisoformat(found).astimezone(UTC).replace(tzinfo=None).isoformat() if found else ""
 
     assert expected is None or moment == expected

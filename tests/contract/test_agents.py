@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from doflow.agents import registry
+from doflow.agents import rate_limits, registry
 from doflow.flow.model import Ask, Check, Outcome, Profile, Status
 from doflow.util.errors import FlowError, UsageError
 from doflow.util.process import runner
@@ -55,7 +55,7 @@ def script(root: Path, text: str, **more: object) -> Ask:
 # Every agent of the registry
 
 
-@pytest.mark.parametrize("use", sorted(registry.AGENTS))
+@pytest.mark.parametrize("use", sorted(registry.KNOWN))
 def test_an_agent_is_a_name_and_two_functions_that_take_the_prompt_on_stdin(use: str, tmp_path: Path) -> None:
     agent = registry.find_agent(use)
     command = agent.call(ask(tmp_path, use, ("true",), prompt="Grüße"), PERSON)
@@ -69,7 +69,7 @@ def test_an_agent_is_a_name_and_two_functions_that_take_the_prompt_on_stdin(use:
     assert command.env["MY_TOKEN"] == "mine"
 
 
-@pytest.mark.parametrize("use", sorted(registry.AGENTS))
+@pytest.mark.parametrize("use", sorted(registry.KNOWN))
 @pytest.mark.parametrize(
     ("code", "stopped", "status", "transient"),
     [
@@ -89,7 +89,7 @@ def test_every_agent_tells_an_end_from_a_stop(
     assert outcome.reason
 
 
-@pytest.mark.parametrize("use", sorted(registry.AGENTS))
+@pytest.mark.parametrize("use", sorted(registry.KNOWN))
 def test_exit_zero_alone_is_success_only_where_it_is_the_contract(use: str, tmp_path: Path) -> None:
     result = Result(0, str(tmp_path / "out"), str(tmp_path / "err"), 1.0, "")
 
@@ -99,7 +99,7 @@ def test_exit_zero_alone_is_success_only_where_it_is_the_contract(use: str, tmp_
     assert outcome.text == ("said" if outcome.ok else "")
 
 
-@pytest.mark.parametrize("use", sorted(registry.AGENTS))
+@pytest.mark.parametrize("use", sorted(registry.KNOWN))
 @pytest.mark.parametrize("code", [1, 2, 126, 127, 255, -9, -11])
 def test_no_agent_takes_a_failure_for_success(use: str, code: int, tmp_path: Path) -> None:
     result = Result(code, str(tmp_path / "out"), str(tmp_path / "err"), 1.0)
@@ -253,7 +253,7 @@ def test_a_text_that_speaks_of_limits_is_no_rate_limit(tmp_path: Path) -> None:
     ],
 )
 def test_a_reset_time_is_kept_between_a_minute_and_a_week(said: str, expected: str | None) -> None:
-    assert registry.parse_resume_time(said, NOW) in (
+    assert rate_limits.parse_resume_time(said, NOW) in (
         [expected] if expected else ["2026-05-01T12:01:00Z", "2026-05-01T13:00:00Z"]
     )
 

@@ -109,7 +109,7 @@ def test_every_settings_file_on_a_page_loads_and_a_run_would_take_it(block: page
 
     found = settings.load(tmp_path, {})
 
-    assert {profile.use for profile in found.agents} <= set(registry.AGENTS)
+    assert {profile.use for profile in found.agents} <= set(registry.KNOWN)
 
 
 def test_the_settings_page_shows_every_setting_that_a_run_takes() -> None:

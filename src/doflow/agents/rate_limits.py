@@ -1,4 +1,4 @@
-"""Rate limits and retries: how long to wait, and which fallback takes over.
+"""Rate limits and retries: when a limit ends, how long to wait, and which fallback takes over.
 
 A rate limit does not count as an attempt. A `fallback` takes over at once; else, if `rate_limit.wait` allows it, the run
 waits for the reset and continues by itself; else it ends with exit code 3 and the reset time.
@@ -7,9 +7,13 @@ waits for the reset and continues by itself; else it ends with exit code 3 and t
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from email.utils import parsedate_to_datetime
+from zoneinfo import ZoneInfo
 
 from doflow.flow.model import Outcome, Profile, Retry, Status, Step
 from doflow.runs.context import RunContext
@@ -38,7 +42,9 @@ class RateLimitWait:
         most = self._context.settings.rate_limit_wait
         seconds = self._seconds(outcome)
         if self._waited + seconds > most:
-            return _too_long(outcome, seconds, most, self._context) if most else outcome
+            wait, limit = format_duration(int(seconds)), format_duration(int(most))
+            reason = f"{outcome.reason}; {wait} more exceeds rate_limit.wait ({limit})"
+            return replace(outcome, reason=reason) if most else outcome
         self._waited += seconds
         self._turns += 1
         return None if self._wait(outcome, seconds) else Outcome(Status.CANCELLED, "interrupted while waiting")
@@ -57,9 +63,9 @@ class RateLimitWait:
 
     def _seconds(self, outcome: Outcome) -> float:
         """Seconds until the first candidate is available again, with a growing minimum for repeated limits."""
-        names = list(candidate_agents(self._job.step, self._context))
-        told = [self._context.limits[name] for name in names if is_limited(name, self._context)]
-        until = min(told or [outcome.resume_at])
+        context = self._context
+        names = [name for name in candidate_agents(self._job.step, context) if is_limited(name, context)]
+        until = min([context.limits[name] for name in names] or [outcome.resume_at])
         return max(epoch_seconds(until) - time.time(), min(float(2**self._turns), _LONGEST_FLOOR))
 
     def _wait(self, outcome: Outcome, seconds: float) -> bool:
@@ -91,9 +97,8 @@ def available_agent(step: Step, context: RunContext) -> str:
     """The first candidate that is not rate limited; if all are, the step's own agent."""
     if not context.limits:
         return context.profile_of(step)
-    return next(
-        (name for name in candidate_agents(step, context) if not is_limited(name, context)), context.profile_of(step)
-    )
+    names = (name for name in candidate_agents(step, context) if not is_limited(name, context))
+    return next(names, context.profile_of(step))
 
 
 def is_limited(name: str, context: RunContext) -> bool:
@@ -144,8 +149,108 @@ def sleep(seconds: float, tell: Callable[[float], None] | None = None) -> bool:
     return False
 
 
-def _too_long(outcome: Outcome, seconds: float, most: float, context: RunContext) -> Outcome:
-    reason = (
-        f"{outcome.reason}; {format_duration(int(seconds))} more exceeds rate_limit.wait ({format_duration(int(most))})"
-    )
-    return replace(outcome, reason=reason)
+_SOONEST = timedelta(minutes=1)
+_LATEST = timedelta(days=7)
+_UNSAID = timedelta(hours=1)
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_SPAN = r"\d+(?:\.\d+)?\s*(?:ms|d(?:ays?)?|h(?:ours?|rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)\b"
+_BEFORE = r"(?:again|retry|retrying(?:[\w ]+\(\d+/\d+)?|resets?|wait)"
+_IN = rf"{_BEFORE}\s+(?:in|after)?\s*((?:{_SPAN}[\s,]*(?:and\s+)?|\d+(?:\.\d+)?[dhms](?=\d))+)"
+_AT = r"(?:again|resets?|until)\s+(?:at\s+|on\s+)?(.{3,60})"
+_ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAY = rf"\b({'|'.join(_MONTHS)})[a-z]*\.?\s+(\d{{1,2}})(?:st|nd|rd|th)?\b(?:,?\s+(\d{{4}}))?"
+_CLOCK = r"\b(\d{1,2})(?::(\d\d))?\s*([ap])\.?m\b"
+
+
+def distant_time_note(said: str, now: datetime | None = None) -> str:
+    """A note for a reset time beyond the maximum wait; '' for any other."""
+    moment = _in_utc(said)
+    far = moment is not None and moment > (now or datetime.now(UTC)) + _LATEST
+    return f" (the agent said {said.strip()}; limited to {_LATEST.days} days)" if far else ""
+
+
+def parse_resume_time(said: str, now: datetime | None = None) -> str:
+    """When to try again, in UTC: in a minute to a week; without a valid time in an hour. Without a zone it is local time."""
+    now = now or datetime.now(UTC)
+    moment = _in_utc(said) or now + _UNSAID
+    moment = now + _SOONEST if moment <= now else min(moment, now + _LATEST)
+    return timestamps.format_seconds(moment.timestamp())
+
+
+def parse_reset_time(text: str, now: datetime | None = None) -> str:
+    """The reset time in an error text, for `parse_resume_time`; '' if there is none."""
+    now = now or datetime.now(UTC)
+    if found := re.search(r"\|(\d{10})\b", text):
+        return time_from_epoch(int(found.group(1)))
+    if found := re.search(_IN, text, re.IGNORECASE):
+        return time_from_now(_seconds(found.group(1)), now)
+    for found in re.finditer(_AT, text, re.IGNORECASE):
+        if moment := _moment(found.group(1), now):
+            return moment.isoformat()
+    return ""
+
+
+def time_from_epoch(epoch: float) -> str:
+    """A moment in seconds since 1970."""
+    try:
+        return datetime.fromtimestamp(epoch, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def time_from_now(seconds: float, now: datetime | None = None) -> str:
+    """A moment some seconds from now."""
+    return ((now or datetime.now(UTC)) + timedelta(seconds=min(seconds, 1e8))).isoformat()
+
+
+def parse_http_date(words: str) -> str:
+    """A date as headers write it: `Fri, 31 Dec 2027 23:59:59 GMT`; '' for anything else."""
+    try:
+        return parsedate_to_datetime(words).isoformat() if words else ""
+    except (ValueError, TypeError, OverflowError):
+        return ""
+
+
+def _seconds(words: str) -> float:
+    spans = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|[dhms])", words.casefold())
+    return sum(float(number) * _UNITS[unit] for number, unit in spans)
+
+
+def _moment(words: str, now: datetime) -> datetime | None:
+    """A date and a time of day, either alone too; without a zone it is local time."""
+    if found := re.search(_ISO, words):
+        return _in_utc(found.group())
+    here = now.astimezone(_zone(words))
+    day = re.search(_DAY, words, re.IGNORECASE)
+    clock = re.search(_CLOCK, words, re.IGNORECASE)
+    if not day and not clock:
+        return None
+    number, minutes, half = clock.groups() if clock else (0, 0, "a")
+    hour, minute = int(number) % 12 + (12 if half in "pP" else 0), int(minutes or 0)
+    try:
+        moment = here.replace(hour=hour, minute=minute, second=0, microsecond=0)
+        if day:
+            month, year = _MONTHS.index(day.group(1).casefold()) + 1, int(day.group(3) or here.year)
+            return moment.replace(year, month, int(day.group(2)))
+    except ValueError:
+        return None
+    return moment if moment > here else moment + timedelta(days=1)
+
+
+def _in_utc(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text.strip()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _zone(words: str) -> tzinfo | None:
+    """The zone in parentheses; None is the local one."""
+    found = re.search(r"\(([A-Za-z_]+(?:/[A-Za-z_]+)*)\)", words)
+    if not found:
+        return None
+    try:
+        return ZoneInfo(found.group(1))
+    except (KeyError, ValueError, OSError):
+        return UTC if found.group(1) == "UTC" else None

@@ -4,44 +4,26 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Protocol, cast
 
-from doflow.flow.model import Ask, Outcome
-from doflow.util import timestamps
+from doflow.flow.model import Ask, Outcome, Status
 from doflow.util.errors import UsageError
+from doflow.util.process import environment, runner
 from doflow.util.process.runner import Command, Result
 
-AGENTS = {
-    "command": "doflow.agents.adapters.command",
-    "rehearsal": "doflow.agents.adapters.rehearsal",
-    "replay": "doflow.agents.adapters.replay",
-    "claude": "doflow.agents.adapters.claude",
-    "codex": "doflow.agents.adapters.codex",
-    "opencode": "doflow.agents.adapters.opencode",
-    "gemini": "doflow.agents.adapters.gemini",
-}
 CLIS = ("claude", "codex", "opencode", "gemini")
-KNOWN = tuple(AGENTS)
+KNOWN = ("command", "rehearsal", "replay", *CLIS)
 
 
 def find_agent(use: str) -> Agent:
     """The agent that a profile's `use:` names."""
-    if use in AGENTS:
-        return cast(Agent, import_module(AGENTS[use]))
-    raise UsageError(f"unknown agent {use!r}", hint=_suggestion(use))
-
-
-def _suggestion(use: str) -> str:
+    if use in KNOWN:
+        return cast(Agent, import_module(f"doflow.agents.adapters.{use}"))
     near = difflib.get_close_matches(use, KNOWN, 1)
-    return f"did you mean `use: {near[0]}`?" if near else f"`use:` may be one of: {', '.join(KNOWN)}"
-
-
-SOONEST = timedelta(minutes=1)
-LATEST = timedelta(days=7)
-UNSAID = timedelta(hours=1)
+    hint = f"did you mean `use: {near[0]}`?" if near else f"`use:` may be one of: {', '.join(KNOWN)}"
+    raise UsageError(f"unknown agent {use!r}", hint=hint)
 
 
 class Agent(Protocol):
@@ -60,11 +42,27 @@ class Agent(Protocol):
         ...
 
 
+def agent_command(
+    ask: Ask, environ: Mapping[str, str], argv: tuple[str, ...], more: Mapping[str, str], names: Iterable[str] = ()
+) -> Command:
+    """A program with the prompt on its standard input; `more` and `names`: variables that it gets besides the usual ones."""
+    env = environment.for_agent(environ, names, ask.profile.env, more, root=ask.root)
+    return Command(argv, ask.prompt.encode("utf-8", "surrogateescape"), env, ask.root)
+
+
+def stopped_outcome(result: Result, argv: tuple[str, ...], hint: str = "") -> Outcome | None:
+    """The outcome of a program that was cancelled or ran into a time limit; None = it ended by itself."""
+    reason = runner.explain(result, argv)
+    if result.stopped == "cancelled":
+        return Outcome(Status.CANCELLED, reason)
+    return Outcome(Status.TIMEOUT, reason, hint, transient=True) if result.stopped else None
+
+
 def agent_variables(ask: Ask) -> dict[str, str]:
     """The DOFLOW_* variables of a call. A fixer has a review round and no phase."""
     fix = ask.phase.removeprefix("fix")
     fixing = fix.isdigit() and fix != ask.phase
-    said = {
+    variables = {
         "DOFLOW_RUN": ask.run,
         "DOFLOW_RUN_DIR": os.path.join(ask.root, ask.run_dir),
         "DOFLOW_STEP": ask.step,
@@ -74,8 +72,9 @@ def agent_variables(ask: Ask) -> dict[str, str]:
         "DOFLOW_ROUND": fix if fixing else str(ask.round),
         "DOFLOW_ATTEMPT": str(ask.attempt),
     }
-    left = {"DOFLOW_BUDGET_USD": f"{ask.budget:.4f}"} if ask.budget is not None else {}
-    return said | left | ({"DOFLOW_PHASE": ask.phase} if ask.phase and not fixing else {})
+    if ask.budget is not None:
+        variables["DOFLOW_BUDGET_USD"] = f"{ask.budget:.4f}"
+    return variables | ({"DOFLOW_PHASE": ask.phase} if ask.phase and not fixing else {})
 
 
 def artifact_path(ask: Ask, path: str) -> str:
@@ -88,26 +87,3 @@ def artifact_path(ask: Ask, path: str) -> str:
     if path.startswith(os.path.relpath(folder, ask.root) + "/"):
         return os.path.join(ask.root, path)
     return os.path.join(folder, path)
-
-
-def distant_time_note(said: str, now: datetime | None = None) -> str:
-    """A note for a reset time beyond the maximum wait; '' for any other."""
-    try:
-        moment = datetime.fromisoformat(said.strip()).astimezone(UTC)
-    except (ValueError, OverflowError):
-        return ""
-    far = moment > (now or datetime.now(UTC)) + LATEST
-    return f" (the agent said {said.strip()}; limited to {LATEST.days} days)" if far else ""
-
-
-def parse_resume_time(said: str, now: datetime | None = None) -> str:
-    """When to try again, in UTC. A past time means in a minute, one more than a week away means in a week. Without a zone it
-    is local time. Without a valid time: in an hour.
-    """
-    now = now or datetime.now(UTC)
-    try:
-        moment = datetime.fromisoformat(said.strip()).astimezone(UTC)
-    except (ValueError, OverflowError):
-        moment = now + UNSAID
-    moment = now + SOONEST if moment <= now else min(moment, now + LATEST)
-    return timestamps.format_seconds(moment.timestamp())

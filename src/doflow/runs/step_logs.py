@@ -10,12 +10,13 @@ from doflow.flow import plan
 from doflow.runs.context import RunContext
 from doflow.runs.job import Job
 from doflow.util import atomic_files, state_folder
-from doflow.util.process import log_files
 from doflow.util.process.runner import Timeout
 from doflow.util.text import format_duration
 
 _SPARE = ".spare"
-LARGE = 64_000_000
+LARGE = 64_000_000  # bytes
+_BEGINNING = 4_000_000
+_PIECE = 1_000_000
 
 
 def store_inputs(job: Job, context: RunContext) -> None:
@@ -85,8 +86,44 @@ def trim_logs(*logs: str) -> None:
     """Trim the middle of logs that are too large."""
     for log in logs:
         with suppress(OSError):
-            if os.stat(log).st_size > LARGE:
-                log_files.trim_middle(log)
+            trim_middle(log)
+
+
+def trim_middle(path: str, most: int = LARGE) -> int:
+    """Trim a log that is no longer written: the beginning, a line that says what was omitted, and the end remain.
+
+    It is trimmed in place, so it works on a full disk. Returns the number of bytes omitted."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:
+        size = os.fstat(descriptor).st_size
+        if size <= most:
+            return 0
+        keep = _line(descriptor, min(_BEGINNING, most // 2))
+        begin = _line(descriptor, size - (most - keep))
+        words = f"doflow: {begin - keep:,} of {size:,} bytes omitted: a log keeps {most:,}\n".encode()
+        end = _move(descriptor, begin, keep + len(words), size)
+        os.pwrite(descriptor, words, keep)
+        file.truncate(end)
+        return begin - keep
+
+
+def _line(descriptor: int, place: int) -> int:
+    """The start of the next line, if it is near; else the position itself."""
+    part = os.pread(descriptor, _PIECE, place)
+    found = part.find(b"\n")
+    return place + found + 1 if found >= 0 else place
+
+
+def _move(descriptor: int, source: int, target: int, size: int) -> int:
+    """Move the end of a file towards its start, in pieces; returns the new size."""
+    while source < size:
+        part = os.pread(descriptor, _PIECE, source)
+        if not part:
+            break
+        os.pwrite(descriptor, part, target)
+        source += len(part)
+        target += len(part)
+    return target
 
 
 def heartbeat(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
+from doflow.agents import rate_limits
 from doflow.agents.adapters import json_stream, vendor_cli
-from doflow.agents.adapters.json_stream import Record
+from doflow.agents.adapters.json_stream import Record, Records, count_value, nested_record, text_value
 from doflow.agents.adapters.vendor_cli import Answer, Program
 from doflow.flow.model import Ask, Outcome, Usage
 from doflow.hooks import call_settings, events
@@ -17,6 +18,9 @@ from doflow.util.errors import UsageError
 from doflow.util.process.runner import Command, Result
 
 NAME = "claude"
+_FLAGS = (
+    "-p --output-format --verbose --tools --allowedTools --permission-mode --model --resume --settings --max-budget-usd"
+)
 
 PROGRAM = Program(
     NAME,
@@ -42,13 +46,7 @@ PROGRAM = Program(
         *("-r", "--resume", "-c", "--continue", "--session-id", "--fork-session"),
         *("--bg", "--background", "--no-session-persistence", "-w", "--worktree", "--max-budget-usd"),
     ),
-    asks=(
-        (
-            "--help",
-            "-p --output-format --verbose --tools --allowedTools --permission-mode --model --resume --settings "
-            "--max-budget-usd",
-        ),
-    ),
+    asks=(("--help", _FLAGS),),
     signs=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_*"),
     status=("auth", "status"),
     counts="usd",
@@ -97,7 +95,7 @@ def permissions(ask: Ask) -> tuple[str, ...]:
     return ("--tools", _WRITE + agents, "--permission-mode", "acceptEdits")
 
 
-def _answer(records: json_stream.Records) -> Answer:
+def _answer(records: Records) -> Answer:
     session = model = until = ""
     results: list[Record] = []
     ours: dict[str, str] = {}
@@ -105,19 +103,19 @@ def _answer(records: json_stream.Records) -> Answer:
     open_turn = False
     for record in records:
         kind = record.get("type")
-        session = json_stream.text_value(record.get("session_id")) or session
+        session = text_value(record.get("session_id")) or session
         if kind == "system":
-            model = json_stream.text_value(record.get("model")) or model
+            model = text_value(record.get("model")) or model
         elif kind == "rate_limit_event":
-            until = _until(json_stream.nested_record(record, "rate_limit_info"))
+            until = _until(nested_record(record, "rate_limit_info"))
         elif kind == "user":
             ours.update(_refused_by_us(record))
         elif kind == "result":
             results.append(_kept(record, ours))
             turn = {}
         elif kind == "assistant":
-            message = json_stream.nested_record(record, "message")
-            turn[json_stream.text_value(message.get("id"))] = json_stream.nested_record(message, "usage")
+            message = nested_record(record, "message")
+            turn[text_value(message.get("id"))] = nested_record(message, "usage")
         open_turn = kind == "assistant" or (open_turn and kind != "result")
     denied = tuple(ours.values())
     if not results or open_turn:
@@ -127,11 +125,9 @@ def _answer(records: json_stream.Records) -> Answer:
 
 def _refused_by_us(record: Record) -> dict[str, str]:
     """Tool calls that doflow's hook denied, with the message to the model."""
-    blocks = json_stream.record_list(json_stream.nested_record(record, "message").get("content"))
+    blocks = json_stream.record_list(nested_record(record, "message").get("content"))
     said = (
-        (json_stream.text_value(block.get("tool_use_id")), str(block.get("content")))
-        for block in blocks
-        if block.get("is_error")
+        (text_value(block.get("tool_use_id")), str(block.get("content"))) for block in blocks if block.get("is_error")
     )
     return {name: words.partition(events.MARK)[2].strip() for name, words in said if events.MARK in words}
 
@@ -148,45 +144,42 @@ def _kept(record: Record, ours: Container[str] = ()) -> Record:
 
 def _judged(results: list[Record], known: Answer, until: str) -> Answer:
     last = results[-1]
-    said = json_stream.text_value(last["result"])
+    said = text_value(last["result"])
     well = last["is_error"] is False and last["subtype"] == "success"
     refused = [name for result in results for name in result["refused"]]
     if well and last["num_turns"] == 0:
         refused.append(f"the prompt ({said})")
     return Answer(
         well, said, known.session, known.model, known.usage, tuple(refused),
-        error="" if well else _error(last), status=json_stream.count_value(last["api_error_status"]),
+        error="" if well else _error(last), status=count_value(last["api_error_status"]),
         resets="" if well else until, denied=known.denied,
     )  # fmt: skip
 
 
 def _error(last: Record) -> str:
     errors = last["errors"] if isinstance(last["errors"], list) else []
-    said = "; ".join(error for error in errors if isinstance(error, str)) or json_stream.text_value(last["result"])
-    kind = json_stream.text_value(last["subtype"])
+    said = "; ".join(error for error in errors if isinstance(error, str)) or text_value(last["result"])
+    kind = text_value(last["subtype"])
     return said if said and kind == "success" else f"{kind or 'error'}: {said}".removesuffix(": ")
 
 
 def _until(info: Record) -> str:
     """The reset time of a rate limit that was reached."""
-    moment = json_stream.count_value(info.get("resetsAt"))
-    return vendor_cli.time_from_epoch(moment) if moment and info.get("status") == "rejected" else ""
+    moment = count_value(info.get("resetsAt"))
+    return rate_limits.time_from_epoch(moment) if moment and info.get("status") == "rejected" else ""
 
 
 def _usage(results: list[Record], turn: Mapping[str, Record] = _NO_TURN) -> Usage | None:
     """The tokens of all results and of an interrupted turn, as far as reported; the price of the last
     result, which covers all of them. An interrupted turn has no price."""
-    parts = [
-        *(json_stream.nested_record(result, "usage") for result in results),
-        *(used for used in turn.values() if used),
-    ]
+    parts = [nested_record(result, "usage") for result in results] + [used for used in turn.values() if used]
     if not parts:
         return None
     fresh = made = cached = out = 0
     for used in parts:
-        fresh += json_stream.count_value(used.get("input_tokens"))
-        made += json_stream.count_value(used.get("cache_creation_input_tokens"))
-        cached += json_stream.count_value(used.get("cache_read_input_tokens"))
-        out += json_stream.count_value(used.get("output_tokens"))
+        fresh += count_value(used.get("input_tokens"))
+        made += count_value(used.get("cache_creation_input_tokens"))
+        cached += count_value(used.get("cache_read_input_tokens"))
+        out += count_value(used.get("output_tokens"))
     usd = json_stream.price_value(results[-1]["total_cost_usd"]) if results and not any(turn.values()) else None
     return Usage(fresh + made + cached, out, cached, usd)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from doflow.agents.adapters import json_stream, vendor_cli
-from doflow.agents.adapters.json_stream import Record
+from doflow.agents.adapters.json_stream import Record, Records, count_value, nested_record, text_value
 from doflow.agents.adapters.vendor_cli import Answer, Program
 from doflow.flow.model import Ask, Outcome, Usage
 from doflow.hooks import call_settings, events
@@ -57,33 +57,31 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
 
 def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
     answer = _answer(json_stream.records(result, text, _KINDS))
-    return vendor_cli.outcome(
-        PROGRAM, ask, result, replace(answer, denied=_denied(result.err)) if ask.hooks else answer
-    )
+    if ask.hooks:
+        answer = replace(answer, denied=_denied(result.err))
+    return vendor_cli.outcome(PROGRAM, ask, result, answer)
 
 
-def _answer(records: json_stream.Records) -> Answer:
+def _answer(records: Records) -> Answer:
     session = text = error = note = ""
     usage: Usage | None = None
     success = False
     refused: list[str] = []
     for record in records:
-        kind, item = record.get("type"), json_stream.nested_record(record, "item")
+        kind, item = record.get("type"), nested_record(record, "item")
         note = _retrying(record) or ("" if kind in ("item.completed", "turn.completed") else note)
         if kind == "thread.started":
-            session = json_stream.text_value(record.get("thread_id"))
+            session = text_value(record.get("thread_id"))
         elif kind == "turn.started":
             success, error = False, ""
         elif kind == "turn.completed":
-            success, error, usage = True, "", _usage(json_stream.nested_record(record, "usage"))
+            success, error, usage = True, "", _usage(nested_record(record, "usage"))
         elif kind in ("turn.failed", "error"):
             success, error = False, _error(record) or error
         elif kind == "item.completed" and item.get("type") == "agent_message":
-            text = json_stream.text_value(item.get("text"))
+            text = text_value(item.get("text"))
         elif kind == "item.completed" and item.get("status") == "declined":
-            refused.append(
-                json_stream.text_value(item.get("command")) or json_stream.text_value(item.get("type")) or "a tool"
-            )
+            refused.append(text_value(item.get("command")) or text_value(item.get("type")) or "a tool")
     return Answer(success, text, session, "", usage, tuple(refused), error, _status(error), note=note)
 
 
@@ -97,15 +95,13 @@ def _denied(err: str) -> tuple[str, ...]:
 
 def _retrying(record: Record) -> str:
     """The message of an automatic retry, else ''."""
-    said = json_stream.text_value(record.get("message"))
+    said = text_value(record.get("message"))
     return said if record.get("type") == "error" and said.startswith("Reconnecting") else ""
 
 
 def _error(record: Record) -> str:
     """The message of an error. `Reconnecting…` is not an error: the CLI retries by itself."""
-    said = json_stream.text_value(json_stream.nested_record(record, "error").get("message")) or json_stream.text_value(
-        record.get("message")
-    )
+    said = text_value(nested_record(record, "error").get("message")) or text_value(record.get("message"))
     if record.get("type") == "turn.failed":
         return said or "the turn failed"
     return "" if _retrying(record) else said
@@ -118,5 +114,5 @@ def _status(error: str) -> int:
 
 
 def _usage(used: Record) -> Usage:
-    counted = (json_stream.count_value(used.get(f"{name}_tokens")) for name in ("input", "output", "cached_input"))
+    counted = (count_value(used.get(f"{name}_tokens")) for name in ("input", "output", "cached_input"))
     return Usage(*counted)

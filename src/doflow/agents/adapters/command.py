@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from doflow.agents import registry
+from doflow.agents import rate_limits, registry
 from doflow.agents.adapters import json_stream
+from doflow.agents.adapters.json_stream import count_value, text_value
 from doflow.flow.model import Ask, Outcome, Status, Usage
 from doflow.util.errors import FlowError, Problem
-from doflow.util.process import environment, runner
+from doflow.util.process import runner
 from doflow.util.process.runner import Command, Result
 
 NAME = "command"
@@ -26,8 +27,7 @@ def call(ask: Ask, environ: Mapping[str, str]) -> Command:
         message = f"agents.{profile.name}: `use: command` needs an `argv`"
         hint = f"write {profile.name}: {{use: command, argv: [python3, tools/agent.py]}}"
         raise FlowError((Problem("doflow.yaml", 0, 0, message, hint),))
-    env = environment.for_agent(environ, (), profile.env, registry.agent_variables(ask), root=ask.root)
-    return Command((*profile.argv, *profile.args), ask.prompt.encode("utf-8", "surrogateescape"), env, ask.root)
+    return registry.agent_command(ask, environ, (*profile.argv, *profile.args), registry.agent_variables(ask))
 
 
 def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
@@ -40,23 +40,21 @@ def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
 
 
 def _outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
-    reason = runner.explain(result, ask.profile.argv)
-    if result.stopped == "cancelled":
-        return Outcome(Status.CANCELLED, reason)
-    if result.stopped:
-        hint = f"raise `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
-        return Outcome(Status.TIMEOUT, reason, hint, transient=True)
+    hint = f"raise `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
+    if stopped := registry.stopped_outcome(result, ask.profile.argv, hint):
+        return stopped
     said = text()
     if result.code == 0:
         return Outcome(Status.DONE, text=said)
     if _limited(ask, result, said):
         when = _resume(said) or _resume(runner.tail(result.err))
-        reason = f"{ask.profile.name} is rate limited{registry.distant_time_note(when)}"
-        return Outcome(Status.RATE_LIMITED, reason, resume_at=registry.parse_resume_time(when), text=said)
+        reason = f"{ask.profile.name} is rate limited{rate_limits.distant_time_note(when)}"
+        return Outcome(Status.RATE_LIMITED, reason, resume_at=rate_limits.parse_resume_time(when), text=said)
+    reason = runner.explain(result, ask.profile.argv) + _because(result, said)
+    hint = f"the log is {result.err if runner.tail(result.err, 1) else result.out}"
     if result.code in _NOT_STARTED:
-        hint = f"check `agents.{ask.profile.name}.argv` in doflow.yaml; the log is {_log(result)}"
-        return Outcome(Status.FAILED, reason + _because(result, said), hint, said)
-    return Outcome(Status.FAILED, reason + _because(result, said), f"the log is {_log(result)}", said, transient=True)
+        return Outcome(Status.FAILED, reason, f"check `agents.{ask.profile.name}.argv` in doflow.yaml; {hint}", said)
+    return Outcome(Status.FAILED, reason, hint, said, transient=True)
 
 
 def _limited(ask: Ask, result: Result, said: str) -> bool:
@@ -75,7 +73,6 @@ def _resume(text: str) -> str:
 
 def _used(told: str) -> tuple[Usage | None, str]:
     """The reported usage: the last complete `USAGE: {"in": 1200, "out": 300, "cached": 0, "usd": 0.01}`."""
-
     for line in reversed([line.strip() for line in told.splitlines()]):
         if line.startswith(_USAGE):
             try:
@@ -83,16 +80,10 @@ def _used(told: str) -> tuple[Usage | None, str]:
             except (ValueError, RecursionError):
                 continue
             if isinstance(said, dict):
-                taken, given, cached = (json_stream.count_value(said.get(name)) for name in ("in", "out", "cached"))
-                return Usage(taken, given, cached, json_stream.price_value(said.get("usd"))), json_stream.text_value(
-                    said.get("model")
-                )
+                taken, given, cached = (count_value(said.get(name)) for name in ("in", "out", "cached"))
+                usage = Usage(taken, given, cached, json_stream.price_value(said.get("usd")))
+                return usage, text_value(said.get("model"))
     return None, ""
-
-
-def _log(result: Result) -> str:
-    """The log file with the program's output."""
-    return result.err if runner.tail(result.err, 1) else result.out
 
 
 def _because(result: Result, said: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from doflow.agents.adapters import json_stream, vendor_cli
-from doflow.agents.adapters.json_stream import Record
+from doflow.agents.adapters.json_stream import Record, Records, count_value, nested_record, text_value
 from doflow.agents.adapters.vendor_cli import Answer, Program
 from doflow.flow.model import Ask, Outcome, Usage
 from doflow.util.process import runner
@@ -60,57 +60,46 @@ def outcome(ask: Ask, result: Result, text: Callable[[], str]) -> Outcome:
     return vendor_cli.outcome(PROGRAM, ask, result, answer)
 
 
-def _answer(records: json_stream.Records) -> Answer:
+def _answer(records: Records) -> Answer:
     answer, tools, said = Answer(), dict[str, str](), json_stream.TextBuffer()
     for record in records:
         kind = record.get("type")
         if kind == "init":
-            session, model = (
-                json_stream.text_value(record.get("session_id")),
-                json_stream.text_value(record.get("model")),
-            )
+            session, model = text_value(record.get("session_id")), text_value(record.get("model"))
             answer = replace(answer, session=session, model=model)
         elif kind == "message" and record.get("role") == "assistant":
-            said.add(json_stream.text_value(record.get("content")))
+            said.add(text_value(record.get("content")))
             answer = replace(answer, success=False)
         elif kind == "tool_use":
             said.clear()
-            tools[json_stream.text_value(record.get("tool_id"))] = json_stream.describe_tool_use(
-                record.get("tool_name"), record.get("parameters")
-            )
+            tool = json_stream.describe_tool_use(record.get("tool_name"), record.get("parameters"))
+            tools[text_value(record.get("tool_id"))] = tool
             answer = replace(answer, success=False)
         elif kind == "tool_result":
             answer = _told_no(answer, record, tools)
         elif kind == "result":
             answer = _ended(answer, record)
         elif kind == "error":
-            answer = replace(answer, note=json_stream.text_value(record.get("message")))
+            answer = replace(answer, note=text_value(record.get("message")))
     return replace(answer, text=said.text)
 
 
 def _told_no(answer: Answer, record: Record, tools: dict[str, str]) -> Answer:
     """Record a tool denied by policy, or a path outside the project (only a warning)."""
-    tool, error = (
-        tools.pop(json_stream.text_value(record.get("tool_id")), "") or "a tool",
-        json_stream.nested_record(record, "error"),
-    )
+    tool = tools.pop(text_value(record.get("tool_id")), "") or "a tool"
+    error = nested_record(record, "error")
     if error.get("type") == "policy_violation":
         return replace(answer, refused=(*answer.refused, tool))
-    if "not in workspace" in json_stream.text_value(error.get("message")):
+    if "not in workspace" in text_value(error.get("message")):
         return replace(answer, denied=(*answer.denied, f"{tool}: outside the project"))
     return answer
 
 
 def _ended(answer: Answer, record: Record) -> Answer:
-    stats = json_stream.nested_record(record, "stats")
-    names = [name for name in json_stream.nested_record(stats, "models") if name]
+    stats = nested_record(record, "stats")
+    names = [name for name in nested_record(stats, "models") if name]
     well = record.get("status") == "success"
-    error = (
-        ""
-        if well
-        else json_stream.text_value(json_stream.nested_record(record, "error").get("message"))
-        or "it ended with an error"
-    )
+    error = "" if well else text_value(nested_record(record, "error").get("message")) or "it ended with an error"
     model = names[0] if well and len(names) == 1 else answer.model
     return replace(answer, success=well, error=error, usage=_usage(stats), model=model)
 
@@ -123,9 +112,6 @@ def _status(error: str, code: int) -> int:
 
 def _usage(stats: Record) -> Usage:
     """Thinking tokens are neither input nor output, and are priced as output."""
-    taken, given = (
-        json_stream.count_value(stats.get("input_tokens")),
-        json_stream.count_value(stats.get("output_tokens")),
-    )
-    total = json_stream.count_value(stats.get("total_tokens"))
-    return Usage(taken, max(given, total - taken), json_stream.count_value(stats.get("cached")))
+    names = ("input_tokens", "output_tokens", "total_tokens", "cached")
+    taken, given, total, cached = (count_value(stats.get(name)) for name in names)
+    return Usage(taken, max(given, total - taken), cached)

@@ -11,14 +11,19 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from doflow.agents import rate_limits
 from doflow.agents.adapters import json_stream, vendor_cli
-from doflow.agents.adapters.json_stream import Record
+from doflow.agents.adapters.json_stream import Record, Records, count_value, nested_record, text_value
 from doflow.agents.adapters.vendor_cli import Answer, Program
 from doflow.flow.model import Ask, Outcome, Usage
 from doflow.util.process import runner
 from doflow.util.process.runner import Command, Result
 
 NAME = "opencode"
+_KEYS = (
+    *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"),
+    "GOOGLE_GENERATIVE_AI_API_KEY",
+)
 
 PROGRAM = Program(
     NAME,
@@ -28,8 +33,7 @@ PROGRAM = Program(
     login="opencode auth login",
     names=(
         *("OPENCODE_*", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
-        *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"),
-        "GOOGLE_GENERATIVE_AI_API_KEY",
+        *_KEYS,
     ),
     settings=(("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")),
     managed=(
@@ -37,13 +41,7 @@ PROGRAM = Program(
         *("--dir", "--attach", "--auto", "-i", "--interactive", "--share", "--print-logs", "--log-level"),
     ),
     asks=(("run --help", "--format --print-logs --log-level --title --model --session"),),
-    signs=(
-        "ANTHROPIC_API_KEY",
-        "OPENAI_API_KEY",
-        "OPENROUTER_API_KEY",
-        "GEMINI_API_KEY",
-        "GOOGLE_GENERATIVE_AI_API_KEY",
-    ),
+    signs=_KEYS,
     status=("auth", "list"),
 )
 
@@ -74,46 +72,46 @@ def _logged(err: str) -> str:
     return found[-1] if found else ""
 
 
-def _answer(records: json_stream.Records) -> Answer:
+def _answer(records: Records) -> Answer:
     answer, said = Answer(), json_stream.TextBuffer()
     for record in records:
-        kind, part = record.get("type"), json_stream.nested_record(record, "part")
-        answer = replace(answer, session=json_stream.text_value(record.get("sessionID")) or answer.session)
+        kind, part = record.get("type"), nested_record(record, "part")
+        answer = replace(answer, session=text_value(record.get("sessionID")) or answer.session)
         if kind == "step_start":
             said.clear()
             answer = replace(answer, success=False, note="")
         elif kind == "text":
-            said.add(json_stream.text_value(part.get("text")))
+            said.add(text_value(part.get("text")))
         elif kind == "tool_use" and (tool := _refused(part)):
             answer = replace(answer, refused=(*answer.refused, tool))
         elif kind == "step_finish":
             answer = _finished(answer, part)
         elif kind == "error":
-            answer = _failed(answer, json_stream.nested_record(record, "error"))
+            answer = _failed(answer, nested_record(record, "error"))
     return replace(answer, text=said.text)
 
 
 def _refused(part: Record) -> str:
     """The denied tool call, else ''."""
-    state = json_stream.nested_record(part, "state")
-    said = json_stream.text_value(state.get("error"))
+    state = nested_record(part, "state")
+    said = text_value(state.get("error"))
     no = state.get("status") == "error" and ("rejected permission" in said or "prevents you from using" in said)
     return json_stream.describe_tool_use(part.get("tool"), state.get("input")) if no else ""
 
 
 def _finished(answer: Answer, part: Record) -> Answer:
-    reason = json_stream.text_value(part.get("reason"))
+    reason = text_value(part.get("reason"))
     well = reason == "stop"
     error = "" if well else answer.error
     return replace(answer, success=well, error=error, note=f"it ended with {reason}", usage=_usage(answer, part))
 
 
 def _failed(answer: Answer, error: Record) -> Answer:
-    data = json_stream.nested_record(error, "data")
-    name = json_stream.text_value(error.get("name")) or "error"
-    said = json_stream.text_value(data.get("message"))
-    status = json_stream.count_value(data.get("statusCode")) or (401 if name == "ProviderAuthError" else 0)
-    until = _until(json_stream.nested_record(data, "responseHeaders")) if status == 429 else ""
+    data = nested_record(error, "data")
+    name = text_value(error.get("name")) or "error"
+    said = text_value(data.get("message"))
+    status = count_value(data.get("statusCode")) or (401 if name == "ProviderAuthError" else 0)
+    until = _until(nested_record(data, "responseHeaders")) if status == 429 else ""
     return replace(answer, success=False, error=f"{name}: {said}", status=status, resets=until)
 
 
@@ -121,22 +119,18 @@ def _until(headers: Record) -> str:
     """The reset time from the response headers: milliseconds, seconds or a date."""
     said = ""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        said = json_stream.text_value(headers.get(name))
+        said = text_value(headers.get(name))
         if said.isascii() and said.replace(".", "", 1).isdigit():
-            return vendor_cli.time_from_now(float(said) * unit)
-    return vendor_cli.parse_http_date(said)
+            return rate_limits.time_from_now(float(said) * unit)
+    return rate_limits.parse_http_date(said)
 
 
 def _usage(answer: Answer, part: Record) -> Usage:
     """The usage so far plus this step; everything that is not input is output."""
-    so_far, used = answer.usage or Usage(), json_stream.nested_record(part, "tokens")
-    cached = json_stream.count_value(json_stream.nested_record(used, "cache").get("read"))
-    taken = (
-        json_stream.count_value(used.get("input"))
-        + cached
-        + json_stream.count_value(json_stream.nested_record(used, "cache").get("write"))
-    )
-    given = max(json_stream.count_value(used.get("output")), json_stream.count_value(used.get("total")) - taken)
+    so_far, used = answer.usage or Usage(), nested_record(part, "tokens")
+    cached = count_value(nested_record(used, "cache").get("read"))
+    taken = count_value(used.get("input")) + cached + count_value(nested_record(used, "cache").get("write"))
+    given = max(count_value(used.get("output")), count_value(used.get("total")) - taken)
     cost = json_stream.price_value(part.get("cost"))
     usd = so_far.usd if cost is None else (so_far.usd or 0.0) + cost
     return Usage(so_far.tokens_in + taken, so_far.tokens_out + given, so_far.tokens_cached + cached, usd)

@@ -1,19 +1,15 @@
-"""Shared code of the vendor CLIs: command lines, outcomes from their records, and reset times of rate limits."""
+"""Shared code of the vendor CLIs: command lines, and outcomes from their records."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, tzinfo
-from email.utils import parsedate_to_datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from doflow.agents import registry
+from doflow.agents import rate_limits, registry
 from doflow.flow.model import Ask, Outcome, Profile, Status, Usage
 from doflow.util.errors import UsageError
-from doflow.util.process import environment, runner
+from doflow.util.process import runner
 from doflow.util.process.runner import Command, Result
 
 _LIMITS = (
@@ -97,9 +93,8 @@ def build_command(
     """The command line: doflow's `words`, the profile's `args`, then `last`. `more` are variables of this call."""
     refuse_managed(program, ask.profile)
     extra = dict(program.settings) | dict(more or {}) | registry.agent_variables(ask)
-    env = environment.for_agent(environ, program.names, ask.profile.env, extra, root=ask.root)
     argv = (ask.profile.executable or program.name, *words, *ask.profile.args, *last)
-    return Command(argv, ask.prompt.encode("utf-8", "surrogateescape"), env, ask.root)
+    return registry.agent_command(ask, environ, argv, extra, program.names)
 
 
 def outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
@@ -139,10 +134,10 @@ def _outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outc
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, reason)
     if result.stopped and (complaint := _waiting(result, answer)):
-        when = parse_reset_time(complaint)
-        said = f"{program.name} was stopped while waiting for a rate limit to end{registry.distant_time_note(when)}"
+        when = rate_limits.parse_reset_time(complaint)
+        said = f"{program.name} was stopped while waiting for a rate limit to end{rate_limits.distant_time_note(when)}"
         reason = f"{ask.profile.name} is rate limited ({said})"
-        return Outcome(Status.RATE_LIMITED, reason, resume_at=registry.parse_resume_time(when))
+        return Outcome(Status.RATE_LIMITED, reason, resume_at=rate_limits.parse_resume_time(when))
     if result.stopped:
         hint = f"raise `timeout:` of the step, or `timeouts.{result.stopped}` in doflow.yaml"
         said = last_error_line(result.err)
@@ -175,9 +170,9 @@ def _error(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcom
         return Outcome(Status.PAUSED, f"{program.name} stopped at its budget: {_short(answer.error)}", text=answer.text)
     said, low = f"{program.name}: {_short(answer.error)}", answer.error.casefold()
     if answer.status == 429 or (not answer.status and (answer.resets or _any(_LIMITS, low))):
-        when = answer.resets or parse_reset_time(answer.error)
-        reason = f"{ask.profile.name} is rate limited{registry.distant_time_note(when)} ({said})"
-        return Outcome(Status.RATE_LIMITED, reason, resume_at=registry.parse_resume_time(when), text=answer.text)
+        when = answer.resets or rate_limits.parse_reset_time(answer.error)
+        reason = f"{ask.profile.name} is rate limited{rate_limits.distant_time_note(when)} ({said})"
+        return Outcome(Status.RATE_LIMITED, reason, resume_at=rate_limits.parse_resume_time(when), text=answer.text)
     if answer.status in (401, 403) or (not answer.status and _any(_LOGIN, low)):
         hint = f"log in ({program.login}), or name the variable with the key in `agents.{ask.profile.name}.env`"
         return Outcome(Status.AUTH, said, hint, answer.text)
@@ -253,99 +248,3 @@ def _any(words: tuple[str, ...], text: str) -> bool:
 
 def _short(text: Any) -> str:
     return runner.clean(" ".join(str(text).split()))[:400]
-
-
-_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-_SPAN = r"\d+(?:\.\d+)?\s*(?:ms|d(?:ays?)?|h(?:ours?|rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)\b"
-_BEFORE = r"(?:again|retry|retrying(?:[\w ]+\(\d+/\d+)?|resets?|wait)"
-_IN = rf"{_BEFORE}\s+(?:in|after)?\s*((?:{_SPAN}[\s,]*(?:and\s+)?|\d+(?:\.\d+)?[dhms](?=\d))+)"
-_AT = r"(?:again|resets?|until)\s+(?:at\s+|on\s+)?(.{3,60})"
-_ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"
-_DAY = r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?\s+(\d{1,2})(?:st|nd|rd|th)?\b(?:,?\s+(\d{4}))?"
-_CLOCK = r"\b(\d{1,2})(?::(\d\d))?\s*([ap])\.?m\b"
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-
-
-def parse_reset_time(text: str, now: datetime | None = None) -> str:
-    """The reset time in an error text, for `registry.parse_resume_time`; '' if there is none."""
-    now = now or datetime.now(UTC)
-    if found := re.search(r"\|(\d{10})\b", text):
-        return time_from_epoch(int(found.group(1)))
-    if found := re.search(_IN, text, re.IGNORECASE):
-        return time_from_now(_seconds(found.group(1)), now)
-    for found in re.finditer(_AT, text, re.IGNORECASE):
-        if moment := _moment(found.group(1), now):
-            return moment.isoformat()
-    return ""
-
-
-def time_from_epoch(epoch: float) -> str:
-    """A moment in seconds since 1970."""
-    try:
-        return datetime.fromtimestamp(epoch, UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return ""
-
-
-def time_from_now(seconds: float, now: datetime | None = None) -> str:
-    """A moment some seconds from now."""
-    return ((now or datetime.now(UTC)) + timedelta(seconds=min(seconds, 1e8))).isoformat()
-
-
-def parse_http_date(words: str) -> str:
-    """A date as headers write it: `Fri, 31 Dec 2027 23:59:59 GMT`; '' for anything else."""
-    try:
-        return parsedate_to_datetime(words).isoformat() if words else ""
-    except (ValueError, TypeError, OverflowError):
-        return ""
-
-
-def _seconds(words: str) -> float:
-    total = 0.0
-    for number, unit in re.findall(r"(\d+(?:\.\d+)?)\s*(ms|[dhms])", words.casefold()):
-        total += float(number) * _UNITS.get(unit, 0.001)
-    return total
-
-
-def _moment(words: str, now: datetime) -> datetime | None:
-    """A date and a time of day, either alone too; without a zone it is local time."""
-    if found := re.search(_ISO, words):
-        return _whole(found.group())
-    zone = _zone(words)
-    here = now.astimezone(zone)
-    day = re.search(_DAY, words, re.IGNORECASE)
-    clock = re.search(_CLOCK, words, re.IGNORECASE)
-    if not day and not clock:
-        return None
-    hour, minute = _time(clock.groups()) if clock else (0, 0)
-    try:
-        moment = here.replace(hour=hour, minute=minute, second=0, microsecond=0)
-        if day:
-            month, number, year = _MONTHS.index(day.group(1).casefold()) + 1, int(day.group(2)), day.group(3)
-            return moment.replace(int(year) if year else here.year, month, number)
-    except ValueError:
-        return None
-    return moment if moment > here else moment + timedelta(days=1)
-
-
-def _whole(words: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(words).astimezone()
-    except (ValueError, OverflowError):
-        return None
-
-
-def _time(clock: tuple[str | None, ...]) -> tuple[int, int]:
-    return int(clock[0] or 0) % 12 + (12 if (clock[2] or "").casefold() == "p" else 0), int(clock[1] or 0)
-
-
-def _zone(words: str) -> tzinfo | None:
-    """The zone in parentheses; None is the local one."""
-    found = re.search(r"\(([A-Za-z_]+(?:/[A-Za-z_]+)*)\)", words)
-    if not found:
-        return None
-
-    try:
-        return ZoneInfo(found.group(1))
-    except (KeyError, ValueError, OSError):
-        return UTC if found.group(1) == "UTC" else None

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from doflow.agents import call, prompt_text, selection, spending
-from doflow.agents.registry import parse_resume_time
+from doflow.agents.rate_limits import parse_resume_time
 from doflow.engine.jobs import agent_results, job_runner, outcomes
 from doflow.engine.jobs.commit import complete_job
 from doflow.engine.steps import review_progress, reviewers

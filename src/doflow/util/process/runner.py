@@ -15,12 +15,11 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from doflow.util import deferred
 from doflow.util.errors import WorldError
-from doflow.util.process import log_files
 from doflow.util.text import clean, explain, tail
 
 TYPE_CHECKING = False
@@ -45,7 +44,12 @@ def run(command: Command, out: str, err: str, timeout: Timeout, tick: Tick | Non
     if stopping():
         return Result(-15, out, err, 0.0, "cancelled")
     out, err = os.path.abspath(out), os.path.abspath(err)
-    log_files.make_folders(out, err)
+    for folder in {os.path.dirname(out), os.path.dirname(err)}:
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            hint = "check the free space and the owner of the folder above it"
+            raise WorldError(f"cannot create the folder {folder}: {error.strerror}", hint=hint) from error
     watch = _Watch(out, err, timeout, tick, grace)
     supervisor = _engage(command, out, err)
     try:
@@ -216,8 +220,10 @@ class _Watch:
         now, size = time.monotonic(), self._measure()
         if size != self.size:
             self.size, self.grown = size, now
-        self.alive = self.alive or log_files.sibling_path(self.err, ALIVE)
-        log_files.touch_file(self.alive)
+        self.alive = os.path.join(os.path.dirname(self.err), f".{os.path.basename(self.err)}{ALIVE}")
+        with suppress(OSError):
+            os.close(os.open(self.alive, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
+            os.utime(self.alive)
         if self.tick is not None:
             self.tick(now - self.begun, max(0, size - self.before))
         if _pool.grace is not None:
@@ -230,11 +236,15 @@ class _Watch:
 
     def end(self) -> None:
         if self.alive:
-            log_files.remove_if_exists(self.alive)
+            with suppress(OSError):
+                os.unlink(self.alive)
 
     def _measure(self) -> int:
-        paths = (self.out,) if self.out == self.err else (self.out, self.err)
-        return sum(log_files.file_size(path) for path in paths)
+        size = 0
+        for path in {self.out, self.err}:
+            with suppress(OSError):
+                size += os.stat(path).st_size
+        return size
 
 
 def _engage(command: Command, out: str, err: str) -> _Supervisor:
@@ -290,9 +300,9 @@ def _result(answer: Answer, watch: _Watch) -> Result:
     if trouble == "log":
         raise WorldError(text, hint="check the free space and the owner of that folder")
     if trouble == "start":
-        log_files.append_note(watch.err, text)
+        _append_note(watch.err, text)
     if trouble == "left":
-        log_files.append_note(watch.err, f"these processes could not be killed: {text}")
+        _append_note(watch.err, f"these processes could not be killed: {text}")
     return Result(code, watch.out, watch.err, elapsed, watch.reason if stopped else "")
 
 
@@ -303,8 +313,17 @@ def _lost(supervisor: _Supervisor, watch: _Watch) -> Result:
     kill_marked(f"{MARK}={supervisor.mark}".encode())
     reason = watch.reason or ("cancelled" if hung_up else "")
     if not reason:
-        log_files.append_note(watch.err, "the supervisor of this program was killed, so the program was killed too")
+        _append_note(watch.err, "the supervisor of this program was killed, so the program was killed too")
     return Result(-9, watch.out, watch.err, time.monotonic() - watch.begun, reason)
+
+
+def _append_note(path: str, text: str) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError:
+        return  # the result says it too
+    os.write(descriptor, f"doflow: {text}\n".encode("utf-8", "replace"))
+    os.close(descriptor)
 
 
 def _encode(word: str) -> str:
@@ -329,10 +348,8 @@ def kill_marked(*marks: bytes) -> set[int]:
             break
         killed.update(int(name) for name in found)
         for name in found:
-            try:
+            with suppress(OSError):  # it has ended meanwhile
                 os.kill(int(name), 9)
-            except OSError:
-                pass  # it has ended meanwhile
         time.sleep(0.01)
     return killed
 
