@@ -102,6 +102,37 @@ def upstream(found: Mapping[str, tuple[str, ...]], names: Sequence[str]) -> set[
     return seen
 
 
+class StepOrder:
+    """The active steps and their order, as these markers of routing steps decide it."""
+
+    def __init__(self, flow: Flow, plan: Plan, markers: Mapping[str, str]) -> None:
+        self._coding = frozenset(step.id for step in flow.steps if step.kind == "implement")
+        self._active = active_steps(plan, markers)
+        self._before = predecessors(plan, self._active)
+
+    def active(self) -> tuple[str, ...]:
+        """The steps that run, in order."""
+        return self._active
+
+    def before(self, name: str) -> tuple[str, ...]:
+        """The steps that this one directly comes after."""
+        return self._before.get(name.partition(":")[0], ())
+
+    def builders(self, step: Step) -> list[str]:
+        """The implement steps before a command, with others between: a command like `test` is about their code."""
+        if not self._coding or step.kind != "shell":
+            return []
+        direct = self.before(step.id)
+        return sorted(self._coding & upstream(self._before, direct) - {*direct})
+
+    def reviews_code(self, step: Step) -> bool:
+        """A review that comes after an implement step reads the diff of the run's phase commits."""
+        if step.kind != "review":
+            return False
+        before = self._active[: self._active.index(step.id)] if step.id in self._active else ()
+        return not self._coding.isdisjoint(before)
+
+
 def find_route(step: Step, marker: str) -> Route | None:
     return next((route for route in step.routes if route.when == marker), None)
 

@@ -1,7 +1,4 @@
-"""The context of one run: its values, its record and event log, the project's files, the order of its steps, git.
-
-One `RunContext` per run that a command works on. It decides nothing: it holds the parts that a step needs.
-"""
+"""The context of one run: its values, its record and event log, the project's files, the order of its steps, git."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +27,13 @@ from doflow.util import atomic_files, state_folder
 from doflow.util.hints import Target
 from doflow.util.process import environment
 
-STATE = ".doflow"
 #: the agent that looks for bugs in a session; the default agent, where doflow.yaml has none of this name
 _FINDER = "glp"
-#: the checklist of the run at work (see `guard.stale_files`)
-TASKS = f"{STATE}/pipeline-tasks.md"
 
 
 class RunContext:
-    """`at_work`: steps are run, not only inspected. `frozen`: the run is finished and its branch is not checked out.
-    `own`: files that doflow itself updates during the run, with their digests."""
+    """Holds the parts that a step needs and decides nothing. `at_work`: steps are run, not only inspected. `frozen`: the run
+    is finished and its branch is not checked out. `own`: files that doflow itself updates, with their digests."""
 
     def __init__(
         self,
@@ -63,7 +58,8 @@ class RunContext:
         self.at_work = at_work
         self.frozen = False
         self.guard = threading.RLock()
-        self.files = ProjectFiles(root, run.dir, _task_lists(flow, run.dir))
+        lists = [name for step in flow.steps for name in (step.phases, *step.phases_or) if name]
+        self.files = ProjectFiles(root, run.dir, frozenset(map(ProjectFiles(root, run.dir).path, lists)))
         self.own: dict[str, str] = {}
         self.limits: dict[str, str] = {}  # agents that are rate limited, and until when
         self.last_commit = ""
@@ -73,8 +69,7 @@ class RunContext:
         self._git: Repository | None = None
         self._record: RunRecord | None = None
         self._events: EventLog | None = None
-        self._order: StepOrder | None = None
-        self._shell: dict[str, str] = {}
+        self._order: plan.StepOrder | None = None
         self._code_base: str | None = None
 
     def with_files(self, files: ProjectFiles) -> RunContext:
@@ -124,12 +119,10 @@ class RunContext:
         """The checked-out run: its commands need only its lasting options."""
         return Target(self.flow.name, options=tuple(self.lasting_options.split()))
 
-    @property
+    @cached_property
     def shell(self) -> dict[str, str]:
         """The person's environment as commands get it."""
-        if not self._shell:
-            self._shell = environment.for_shell(self.environ, {})
-        return self._shell
+        return environment.for_shell(self.environ, {})
 
     def step_environment(self, step: str, makes: Sequence[str] | None = None) -> dict[str, str]:
         """The same for a command of a step."""
@@ -182,9 +175,9 @@ class RunContext:
         return self.files.path(next((name for name in (step.phases, *step.phases_or) if name in made), step.phases))
 
     @property
-    def order(self) -> StepOrder:
+    def order(self) -> plan.StepOrder:
         if self._order is None:
-            self._order = StepOrder(self.flow, self.plan, self.record.markers if self.plan.routes else {})
+            self._order = plan.StepOrder(self.flow, self.plan, self.record.markers if self.plan.routes else {})
         return self._order
 
     def key(self, step: Step) -> fingerprint.Key:
@@ -290,15 +283,23 @@ class RunContext:
 
     def phase_code(self) -> str:
         """The patches of the run's phase commits: the key of a code review. Later fixes by reviewers are not in it."""
-        found = phase_commits(self.git, self.run, self.flow)
-        return phase_patches(self.git, found, f"{self.prefix}{self.run.dir}")
+        commits = self._phase_commits()
+        return history.commit_patches(self.git, commits[::-1], f"{self.prefix}{self.run.dir}") if commits else ""
 
     def code_diff(self, since: str = "") -> str:
         """What the run's phases changed in the project, outside of its own folder."""
-        if self._code_base is None:
-            self._code_base = code_base(self.git, self.run, self.flow)
+        if self._code_base is None:  # the commit before the run's first phase
+            commits = self._phase_commits()
+            self._code_base = history.parent_commit(self.git, commits[-1]) if commits else ""
         base = since or self._code_base
-        return diff_since(self.git, base, f"{self.prefix}{self.run.dir}") if base else ""
+        return history.diff_since(self.git, base, f"{self.prefix}{self.run.dir}") if base else ""
+
+    def _phase_commits(self) -> list[str]:
+        """The run's phase commits, newest first."""
+        implement = {step.id for step in self.flow.steps if step.kind == "implement"}
+        commits = history.run_commits(self.git, self.run.name)
+        found = [one for one in commits if one.get("Doflow-Phase") and one.get("Doflow-Step", "") in implement]
+        return list(dict.fromkeys(commit["id"] for commit in found))
 
 
 def run_params(run: Run, flow: Flow) -> Mapping[str, str]:
@@ -306,34 +307,6 @@ def run_params(run: Run, flow: Flow) -> Mapping[str, str]:
     defaults = {param.name: param.default for param in flow.params}
     own = {"goal": run.goal, "flow": run.flow, "run": run.name, "run_dir": run.dir}
     return {"previous": ""} | defaults | dict(run.params) | own | {"branch": run.branch, "issue": run.issue}
-
-
-def _task_lists(flow: Flow, run_dir: str) -> frozenset[str]:
-    names = (name for step in flow.steps for name in (step.phases, *step.phases_or) if name)
-    return frozenset(name.lstrip("/") if name.startswith("/") else f"{run_dir}/{name}" for name in names)
-
-
-def phase_commits(git: Repository, run: Run, flow: Flow) -> list[str]:
-    """The run's phase commits, newest first."""
-    kinds = {step.id: step.kind for step in flow.steps}
-    return list(dict.fromkeys(
-        entry["id"] for entry in history.run_commits(git, run.name)
-        if entry.get("Doflow-Phase") and kinds.get(entry.get("Doflow-Step", "")) == "implement"
-    ))  # fmt: skip
-
-
-def code_base(git: Repository, run: Run, flow: Flow) -> str:
-    """The commit before the run's first phase; '' = no phase is committed yet."""
-    found = phase_commits(git, run, flow)
-    return history.parent_commit(git, found[-1]) if found else ""
-
-
-def phase_patches(git: Repository, commits: Sequence[str], run_dir: str) -> str:
-    return history.commit_patches(git, list(commits)[::-1], run_dir) if commits else ""
-
-
-def diff_since(git: Repository, base: str, run_dir: str) -> str:
-    return history.diff_since(git, base, run_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,42 +330,5 @@ class Options:
 
 def format_options(lasting: Mapping[str, Any]) -> str:
     """The options as command line text: ` --agent=rehearsal`; '' = none."""
-    agent, budget = lasting.get("agent"), lasting.get("budget")
-    found = (f" --agent={agent}" if agent else "", f" --budget={budget}" if budget else "")
-    return "".join(found) + (" --record" if lasting.get("record") else "")
-
-
-class StepOrder:
-    """The active steps and their order, cached until `update`."""
-
-    def __init__(self, flow: Flow, planned: plan.Plan, markers: Mapping[str, str]) -> None:
-        self._flow = flow
-        self._plan = planned
-        self._coding = frozenset(step.id for step in flow.steps if step.kind == "implement")
-        self.update(markers)
-
-    def update(self, markers: Mapping[str, str]) -> None:
-        self._active = plan.active_steps(self._plan, markers if self._plan.routes else {})
-        self._before = plan.predecessors(self._plan, self._active)
-
-    def active(self) -> tuple[str, ...]:
-        """The steps that run, in order."""
-        return self._active
-
-    def before(self, name: str) -> tuple[str, ...]:
-        """The steps that this one directly comes after."""
-        return self._before.get(name.partition(":")[0], ())
-
-    def builders(self, step: Step) -> list[str]:
-        """The implement steps before a command, with others between: a command like `test` is about their code."""
-        if not self._coding or step.kind != "shell":
-            return []
-        direct = self.before(step.id)
-        return sorted(self._coding & plan.upstream(self._before, direct) - {*direct})
-
-    def reviews_code(self, step: Step) -> bool:
-        """A review that comes after an implement step reads the diff of the run's phase commits."""
-        if step.kind != "review":
-            return False
-        before = self._active[: self._active.index(step.id)] if step.id in self._active else ()
-        return any((found := self._flow.step(name)) and found.kind == "implement" for name in before)
+    words = [f" --{name}={lasting[name]}" for name in ("agent", "budget") if lasting.get(name)]
+    return "".join(words) + (" --record" if lasting.get("record") else "")

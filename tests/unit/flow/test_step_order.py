@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.context import new_context, step_of
 
+from doflow.flow.plan import StepOrder
 from doflow.runs.lockfile import StepRecord
 
 ROUTED = """
@@ -57,8 +58,8 @@ def test_a_marker_decides_which_steps_run(tmp_path, marker, active):
 
 
 def test_an_order_follows_the_markers_that_it_is_given(tmp_path):
-    order = new_context(tmp_path, ROUTED).order
-    order.update({"triage": "LARGE"})
+    context = new_context(tmp_path, ROUTED)
+    order = StepOrder(context.flow, context.plan, {"triage": "LARGE"})
 
     assert order.active() == ("triage", "plan", "small")
 
