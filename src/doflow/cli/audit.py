@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from doflow.cli import next_command, step_status
 from doflow.flow.model import Step
 from doflow.git import history, refs
-from doflow.runs import event_log, freshness, lockfile, lost_runs
+from doflow.runs import event_log, lockfile, run_history
 from doflow.runs.context import RunContext
 from doflow.runs.lockfile import Lock, StepRecord
 from doflow.util import hints
@@ -70,13 +70,13 @@ def _moved(context: RunContext) -> bool:
 
 def check_branch(context: RunContext) -> Iterator[Inconsistency]:
     """A finding if the branch of an unfinished run no longer exists."""
-    if (context.run.fresh and not context.record.steps) or not lost_runs.branch_is_gone(context):
+    if (context.run.fresh and not context.record.steps) or not run_history.branch_is_gone(context):
         return
     hint = f"{next_command.reopen_command(context)}   continues it here"
     if not (context.run_dir / lockfile.NAME).exists():
-        back = hints.text("", lost_runs.recovery_commands(context), context.target)
+        back = hints.text("", run_history.recovery_commands(context), context.target)
         hint = f"{back}   or   rm -r '{context.state_dir}'   forgets the run"
-    yield Inconsistency("branch", lost_runs.branch_gone_message(context), hint)
+    yield Inconsistency("branch", run_history.branch_gone_message(context), hint)
 
 
 def check_event_log(context: RunContext) -> Iterator[Inconsistency]:
@@ -110,7 +110,7 @@ def _files(known: Lock, context: RunContext) -> Iterator[Inconsistency]:
         if not now:
             hint = f"git checkout -- '{path}'   restores it   or   {go}   makes it again"
             yield Inconsistency("artifact", f"{path} is in the lock, but not on the disk", hint)
-        elif now != artifact.digest and not freshness.file_origin(path, context):
+        elif now != artifact.digest and not run_history.file_origin(path, context):
             words = f"{path} is not what the lock says ({artifact.author} wrote {artifact.digest[:12]}, now {now[:12]})"
             hint = f"{go}   keeps it as your edit   or   git checkout -- '{path}'   drops it"
             if context.frozen:

@@ -15,7 +15,7 @@ from doflow.engine.lifecycle.session import ActiveRun
 from doflow.engine.steps import gate
 from doflow.flow import plan
 from doflow.git import refs
-from doflow.runs import catalogue, event_log, lost_runs, mutex, next_steps
+from doflow.runs import catalogue, event_log, mutex, next_steps, run_history
 from doflow.runs.context import RunContext
 from doflow.util import hints
 from doflow.util.errors import DoflowError
@@ -41,8 +41,8 @@ def find_advice(context: RunContext, lines: tuple[Line, ...], held: bool, failed
     if held and any(line.state == "running" for line in lines):
         return Advice("running now", "")
     if is_on_other_branch(context) and context.run.branch not in refs.branch_names(context.head) and not context.frozen:
-        ways = hints.text("", lost_runs.recovery_commands(context), context.target)
-        return Advice(lost_runs.branch_gone_message(context), ways)
+        ways = hints.text("", run_history.recovery_commands(context), context.target)
+        return Advice(run_history.branch_gone_message(context), ways)
     ended = _ended(context, lines, failed)
     if failed and ended is not None:
         return ended

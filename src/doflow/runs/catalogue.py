@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -55,8 +56,7 @@ def list_runs(root: Path, layout: str = "specs") -> tuple[Run, ...]:
     """Every run with a lock file in this working tree or with an event log on this machine, by number."""
     found = {run.name: run for folder in session_layout.run_folders(root, layout) if (run := _seen(root, folder))}
     for name in session_layout.list_folder(root / state_folder.RUNS):
-        run = None if name in found else _run_from_events(root, name)
-        if run is not None:
+        if name not in found and (run := _run_from_events(root, name)):
             found[name] = run
     return tuple(found[name] for name in sorted(found))
 
@@ -99,63 +99,49 @@ def choose_run(
     resume_command: ResumeCommand,
 ) -> Run | None:
     """The run to work on (DESIGN 2); None = a new one. If it is ambiguous, the error lists the candidates."""
-    mine = [run for run in runs if run.flow == flow]
+    known = [run for run in runs if run.flow == flow]
     if request.run or request.feature_dir:
-        found = _named(mine, flow, request)
+        found = _named(known, flow, request)
         if found is not None and request.new:
             raise UsageError(
                 f"--new starts another run, but {found.name} already exists",
                 f"leave out one of the two: doit {flow} --run={found.name}   or   doit {flow} --new --goal=…",
             )
         return found
-    mine = [run for run in mine if not session_layout.parent_session(run.dir)]
     if request.new:
         return None
+    known = [run for run in known if not session_layout.parent_session(run.dir)]
     if request.goal is not None:
-        return next((run for run in reversed(mine) if run.goal_digest == digest(request.goal)), None)
-    here = [run for run in mine if run.branch == branch and branch]
-    if here:
+        return next((run for run in reversed(known) if run.goal_digest == digest(request.goal)), None)
+    if here := [run for run in known if run.branch == branch and branch]:
         return here[-1]
-    open_ = [run for run in mine if run.name not in done]
-    if len(open_) == 1:
-        return open_[0]
-    if not open_ and mine:
-        return mine[-1]
-    if not mine:
-        return None
-    raise ambiguous_run(flow, open_, resume_command)
+    unfinished = [run for run in known if run.name not in done]
+    if len(unfinished) > 1:
+        raise ambiguous_run(flow, unfinished, resume_command)
+    return next(reversed(unfinished or known), None)
 
 
-def ambiguous_run(flow: str, open_: list[Run], resume_command: ResumeCommand) -> UsageError:
-    lines = "".join(f"\n  {run.name}: {shorten(run.goal)}" for run in open_)
-    words = f"{flow} has {len(open_)} unfinished runs; which one do you mean?{lines}"
-    return UsageError(words, f"name it: {resume_command(open_[-1])}")
+def ambiguous_run(flow: str, unfinished: list[Run], resume_command: ResumeCommand) -> UsageError:
+    lines = "".join(f"\n  {run.name}: {shorten(run.goal)}" for run in unfinished)
+    message = f"{flow} has {len(unfinished)} unfinished runs; which one do you mean?{lines}"
+    return UsageError(message, f"name it: {resume_command(unfinished[-1])}")
 
 
 def new_run(root: Path, flow: str, request: RunRequest, branches: Iterable[str], layout: str = "specs") -> Run:
     """A new run, named with the next free number over folders and branches and a slug of the goal."""
     goal = request.goal or ""
+    if request.run and not request.feature_dir and not _NAME.match(request.run):
+        hint = "use letters, digits and -, for example 007-login"
+        raise UsageError(f"--run {request.run} is not a valid run name", hint)
     if request.feature_dir:
         folder = project_folder(root, request.feature_dir)
         name = session_layout.run_name(folder)
     elif layout == session_layout.PLAN and not request.run:
-        started = (
-            name for name in session_layout.list_folder(root / state_folder.RUNS) if _run_from_events(root, name)
-        )
-        folder = session_layout.new_session_folder(
-            layout, {*branches, *session_layout.list_folder(root / layout), *started}, goal
-        )
+        folder = session_layout.new_session_folder(layout, _taken_names(root, layout, branches), goal)
         name = os.path.basename(folder)
     else:
-        started = (
-            name for name in session_layout.list_folder(root / state_folder.RUNS) if _run_from_events(root, name)
-        )
-        names = {*branches, *session_layout.list_folder(root / layout), *started}
-        number = 1 + max((int(found[1]) for name in names if (found := _NUMBER.match(name))), default=0)
-        if request.run and not _NAME.match(request.run):
-            raise UsageError(
-                f"--run {request.run} is not a valid run name", "use letters, digits and -, for example 007-login"
-            )
+        numbers = [int(found[1]) for name in _taken_names(root, layout, branches) if (found := _NUMBER.match(name))]
+        number = max(numbers, default=0) + 1
         name = request.run or f"{number:03d}-{slug(goal) or f'{flow}-{int(time.time())}'}"
         folder = f"{layout}/{name}"
     return Run(
@@ -163,13 +149,16 @@ def new_run(root: Path, flow: str, request: RunRequest, branches: Iterable[str],
     )
 
 
-def _issue(request: RunRequest) -> str:
-    if not request.issue:
-        return ""
+def _taken_names(root: Path, layout: str, branches: Iterable[str]) -> set[str]:
+    started = (name for name in session_layout.list_folder(root / state_folder.RUNS) if _run_from_events(root, name))
+    return {*branches, *session_layout.list_folder(root / layout), *started}
 
-    if bare_issue(request.issue) is None:
+
+def _issue(request: RunRequest) -> str:
+    issue = bare_issue(request.issue)
+    if request.issue and issue is None:
         raise UsageError(f"--issue {request.issue!r} is not an issue", "use --issue=232, or leave it out")
-    return request.issue if bare_issue(request.issue) else ""
+    return request.issue if issue else ""
 
 
 def digest(goal: str) -> str:
@@ -178,11 +167,9 @@ def digest(goal: str) -> str:
 
 def read_goal(folder: Path) -> str:
     for name in (SNAPSHOT, INPUT):
-        try:
+        with suppress(OSError):
             text = (folder / name).read_bytes().decode("utf-8", "surrogateescape")
-        except OSError:
-            continue
-        return text if name == SNAPSHOT else text.removesuffix("\n")
+            return text if name == SNAPSHOT else text.removesuffix("\n")
     return ""
 
 
@@ -231,13 +218,13 @@ def is_named(run: Run, name: str) -> bool:
     return name.isdigit() and name.zfill(3) == number and not session_layout.parent_session(run.dir)
 
 
-def _named(mine: list[Run], flow: str, request: RunRequest) -> Run | None:
+def _named(known: list[Run], flow: str, request: RunRequest) -> Run | None:
     folder = os.path.normpath(request.feature_dir) if request.feature_dir else ""
-    for run in mine:
+    for run in known:
         if (folder and run.dir == folder) or (not folder and is_named(run, request.run)):
             return run
     if request.run and request.goal is None:
-        names = ", ".join(run.name for run in mine) or "none yet"
+        names = ", ".join(run.name for run in known) or "none yet"
         raise UsageError(f"{flow} has no run called {request.run} (there are: {names})", "doflow status lists them")
     return None
 
@@ -281,6 +268,7 @@ def format_issue(text: str) -> str:
 
 _TEMPORARY = re.compile(r"\.doflow-[0-9a-f]{16}\.tmp")
 _BY_PID = re.compile(r".+\.\d+")
+_CACHE = re.compile(r"flows\.cache\.\d+")
 _BAD = re.compile(r"state\.db(-wal|-shm)?\.bad")
 
 
@@ -290,9 +278,7 @@ def temporary_files(root: Path, layout: str) -> tuple[Path, ...]:
     every = (*(path for top in tops for path in _walk(root / top)), *_walk(root, deep=False))
     found = [path for path in every if _TEMPORARY.fullmatch(path.name)]
     found += [path for path in _walk(root / state_folder.STAMPS) if _BY_PID.fullmatch(path.name)]
-    found += [
-        path for path in _walk(root / state_folder.NAME, deep=False) if re.fullmatch(r"flows\.cache\.\d+", path.name)
-    ]
+    found += [path for path in _walk(root / state_folder.NAME, deep=False) if _CACHE.fullmatch(path.name)]
     return tuple(sorted(found))
 
 
@@ -304,20 +290,14 @@ def unreadable_databases(root: Path) -> tuple[Path, ...]:
 def orphaned_state_folders(root: Path, runs: Container[str]) -> tuple[Path, ...]:
     """State folders that belong to none of these runs and have no event log entries."""
     folder = root / state_folder.RUNS
-    names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    lost = (folder / name for name in names if name not in runs)
-    return tuple(path for path in lost if path.is_dir() and not _of_a_run(path))
+    lost = [folder / name for name in sorted(session_layout.list_folder(folder)) if name not in runs]
+    return tuple(path for path in lost if path.is_dir() and not any(event_log.read_events(path / "events.jsonl")))
 
 
 def disk_size(path: Path) -> int:
     """Size in bytes of a file, or of all files below a folder; links are not followed."""
-    if path.is_dir() and not path.is_symlink():
-        return sum(found.lstat().st_size for found in _walk(path))
-    return path.lstat().st_size
-
-
-def _of_a_run(folder: Path) -> bool:
-    return next(event_log.read_events(folder / "events.jsonl"), None) is not None
+    files = _walk(path) if path.is_dir() and not path.is_symlink() else [path]
+    return sum(file.lstat().st_size for file in files)
 
 
 def _walk(folder: Path, deep: bool = True) -> Iterator[Path]:

@@ -1,22 +1,16 @@
-"""Freshness: whether a step is up to date and why not, for doit, `why`, `plan` and `status`.
-
-Also compares recorded settings that do not invalidate a step, and finds the origin of files outside the run's folder.
-"""
+"""Freshness: whether a step is up to date and why not; also compares recorded settings that do not invalidate a step."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from doflow.flow import backlog, markdown, plan
 from doflow.flow.markdown import Phase
 from doflow.flow.model import BY_AGENT, Budget, Retry, Step
-from doflow.git import head_reader, history
-from doflow.runs import catalogue, fingerprint, lockfile, session_layout
+from doflow.runs import catalogue, fingerprint, run_history
 from doflow.runs.context import RunContext
-from doflow.runs.lockfile import Lock, StepRecord
-from doflow.util.errors import DoflowError
+from doflow.runs.lockfile import StepRecord
 from doflow.util.process.runner import Timeout
 from doflow.util.text import format_duration
 from doflow.util.version import VERSION
@@ -36,9 +30,8 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """`reasons` empty = up to date; `edited` = artifacts with manual edits; `remarks` are shown and never invalidate the step.
-
-    `changed`: some remarks are about settings that have changed since the step ran."""
+    """`reasons` empty = up to date; `edited` = artifacts with manual edits; `remarks` never invalidate the step; `changed`:
+    some of them are about settings that have changed since the step ran."""
 
     reasons: tuple[str, ...]
     key: fingerprint.Key | None = None
@@ -58,13 +51,9 @@ def step_freshness(step: Step, context: RunContext) -> Freshness:
         return Freshness((_undone(step.id, context),), None, found)
     key = context.key(step)
     compared = compare_settings(step, record, context)
-    reasons = [
-        *_asked(step.id, context),
-        *_changes(record, key, step, context),
-        *compared.reasons,
-        *_gone(step, context),
-    ]
-    return Freshness(tuple(reasons), key, found, compared.remarks, bool(compared.changes))
+    forced, gone = _forced(context, step.id), _gone(step, record, context)
+    reasons = (*forced, *_changes(record, key, step, context), *compared.reasons, *gone)
+    return Freshness(reasons, key, found, compared.remarks, bool(compared.changes))
 
 
 def phase_freshness(step: Step, phase: Phase, key: fingerprint.Key, context: RunContext) -> Freshness:
@@ -72,7 +61,7 @@ def phase_freshness(step: Step, phase: Phase, key: fingerprint.Key, context: Run
     record = context.record.steps.get(name)
     if record is None:
         return Freshness((_undone(name, context),), key)
-    reasons = [*_asked(name, context), *_asked(step.id, context)]
+    reasons = _forced(context, name, step.id)
     if record.key != key.key:
         reasons += [_WORDS[part] for part in _differing(record, key)]
     compared = compare_settings(step, record, context)
@@ -110,11 +99,11 @@ def has_manual_edit(path: str, context: RunContext) -> bool:
         return False  # written by an agent whose step was refused for another reason
     if not now or (held is not None and held.digest == now):
         return bool(now) and held is not None and held.author == "person"
-    return not file_origin(path, context)
+    return not run_history.file_origin(path, context)
 
 
 def manually_edited_files(step: Step, context: RunContext) -> tuple[str, ...]:
-    return tuple(path for said in step.makes if has_manual_edit(path := context.files.path(said), context))
+    return tuple(path for path in map(context.files.path, step.makes) if has_manual_edit(path, context))
 
 
 def rejection_reason(step: Step, context: RunContext) -> str:
@@ -131,8 +120,8 @@ def _undone(name: str, context: RunContext) -> str:
     return "not run yet"
 
 
-def _asked(name: str, context: RunContext) -> list[str]:
-    return ["you asked for it (--force)"] if name in context.options.force else []
+def _forced(context: RunContext, *names: str) -> list[str]:
+    return ["you asked for it (--force)" for name in names if name in context.options.force]
 
 
 def _changes(record: StepRecord, key: fingerprint.Key, step: Step, context: RunContext) -> list[str]:
@@ -174,15 +163,14 @@ def _file_words(path: str, was: str, now: str, context: RunContext) -> str:
         return f"{path} was edited by hand"
     if held is None or not held.step:
         return f"{path} changed"
-    other = file_origin(bare, context) if held.digest != context.files.digest(bare) else ""
+    other = run_history.file_origin(bare, context) if held.digest != context.files.digest(bare) else ""
     return f"{path} changed (made again by {other or held.step})"
 
 
-def _gone(step: Step, context: RunContext) -> list[str]:
+def _gone(step: Step, record: StepRecord, context: RunContext) -> list[str]:
     """The artifacts that are missing; the flow may name other files than when the step ran."""
-    record = context.record.steps.get(step.id)
-    known = {*context.record.artifacts, *(record.made if record else ())}
-    missing = (path for said in step.makes if not context.files.digest(path := context.files.path(said)))
+    known = {*context.record.artifacts, *record.made}
+    missing = [path for path in map(context.files.path, step.makes) if not context.files.digest(path)]
     return [f"{path} {'is gone' if path in known else 'does not exist'}" for path in missing]
 
 
@@ -191,7 +179,7 @@ def author(name: str, step: Step, context: RunContext) -> str:
     record = context.record.steps.get(name)
     if record is None:
         return ""
-    held = [context.record.artifacts.get(context.files.path(said)) for said in step.makes] if name == step.id else []
+    held = [context.record.artifacts.get(context.files.path(made)) for made in step.makes] if name == step.id else []
     others = sorted({artifact.author for artifact in held if artifact and artifact.author not in ("agent", "command")})
     if others:
         return ", ".join(others)
@@ -199,7 +187,6 @@ def author(name: str, step: Step, context: RunContext) -> str:
     return f"{agent} ({model})" if model and model not in agent else agent
 
 
-_PERSON = "person"
 _NAMES = {
     "agent": "its agent", "packaged": "its packaged prompt", "voices": "its packaged persona prompt",
 }  # fmt: skip
@@ -208,7 +195,7 @@ _USUAL = {
     "timeout": "2h", "retry": "2 times, after 30s", "repair": "0", "gate": "none", "after": "the step before it",
     "protect": "nothing", "budget": "none",
 }  # fmt: skip
-_TIMEOUT, _RETRY, _BUDGET = Timeout(), Retry(), Budget()
+_TIMEOUT = Timeout()
 #: the recorded settings that each of `triggers` covers
 _COUNTED = {"agent": ("agent",), "packaged": ("packaged", "voices")}
 
@@ -255,12 +242,11 @@ def _limits(step: Step, context: RunContext) -> dict[str, str]:
     settings, agent = context.settings, step.kind in BY_AGENT
     found: dict[str, str] = {}
     if (time := plan.step_timeout(step, settings)) != _TIMEOUT:
-        silence = (
-            f" (silence: {format_duration(time.idle) if time.idle else 'any'})" if time.idle != _TIMEOUT.idle else ""
-        )
-        found["timeout"] = f"{format_duration(time.max) if time.max else 'none'}{silence}"
+        found["timeout"] = format_duration(time.max) if time.max else "none"
+        if time.idle != _TIMEOUT.idle:
+            found["timeout"] += f" (silence: {format_duration(time.idle) if time.idle else 'any'})"
     retry = (step.retry or settings.retry) if agent else step.again
-    if retry is not None and (retry != _RETRY or not settings.retry_enabled or not agent):
+    if retry is not None and (retry != Retry() or not settings.retry_enabled or not agent):
         times = retry.attempts if settings.retry_enabled else 0
         found["retry"] = f"{times} times, after {format_duration(retry.backoff)}" if times else "never"
     if step.repair:
@@ -271,14 +257,11 @@ def _limits(step: Step, context: RunContext) -> dict[str, str]:
         found["after"] = catalogue.shorten(", ".join(step.after)) or "nothing"
     if protect := (*step.protect, *((*context.flow.protect, *settings.protect) if agent else ())):
         found["protect"] = catalogue.shorten(", ".join(protect))
-    if step.budget != _BUDGET:
-        found["budget"] = _budget(step.budget)
+    if step.budget != Budget():
+        usd, tokens = step.budget.usd, step.budget.tokens
+        parts = [f"${usd:g}" if usd is not None else "", f"{tokens} tokens" if tokens else ""]
+        found["budget"] = ", ".join(part for part in parts if part) or "none"
     return found
-
-
-def _budget(budget: Budget) -> str:
-    parts = [f"${budget.usd:g}" if budget.usd is not None else "", f"{budget.tokens} tokens" if budget.tokens else ""]
-    return ", ".join(part for part in parts if part) or "none"
 
 
 def compare_settings(step: Step, record: StepRecord, context: RunContext) -> Comparison:
@@ -292,14 +275,15 @@ def compare_settings(step: Step, record: StepRecord, context: RunContext) -> Com
     counted = {name: trigger for trigger in context.settings.triggers for name in _COUNTED.get(trigger, ())}
     for name, now in found.items():
         was = record.by.get(name, "")
-        if name not in _NAMES or was == now or record.by.get("agent") == _PERSON:
+        if name not in _NAMES or was == now or record.by.get("agent") == "person":
             continue
         trigger = counted.get(name, "")
-        if not was:
-            unrecorded += [_unknown(name, trigger)] if trigger else []
-        elif trigger and (name != "agent" or record.by.get("for", was) != now):
+        if not was and trigger:
+            why = f"was not recorded and is treated as unchanged (triggers: {trigger})"
+            unrecorded.append(f"{_NAMES[name]} at that time {why}")
+        elif was and trigger and (name != "agent" or record.by.get("for", was) != now):
             reasons.append(f"{Change(_NAMES[name], was, now)} (triggers: {trigger})")
-        else:
+        elif was:
             changes.append(Change(_NAMES[name], was, now))
     return Comparison(tuple(reasons), (*changes, *_shown(step, record, found)), tuple(unrecorded))
 
@@ -307,69 +291,7 @@ def compare_settings(step: Step, record: StepRecord, context: RunContext) -> Com
 def _shown(step: Step, record: StepRecord, now: dict[str, str]) -> list[Change]:
     """Changes that never invalidate a step: recorded limits and the version of doflow."""
     usual = _USUAL if step.kind in BY_AGENT else _USUAL | {"retry": "never"}
-    pairs = [(name, record.by.get(name, said), now.get(name, said)) for name, said in usual.items()]
+    pairs = [(name, record.by.get(name, default), now.get(name, default)) for name, default in usual.items()]
     changes = [Change(f"its {name}", was, new) for name, was, new in pairs if was != new and "with" in record.by]
     version = record.by.get("with") or record.by.get("doflow", VERSION)
     return [*changes, Change("doflow", version, VERSION)] if version != VERSION else changes
-
-
-def _unknown(name: str, trigger: str) -> str:
-    return f"{_NAMES[name]} at that time was not recorded and is treated as unchanged (triggers: {trigger})"
-
-
-#: the file is as in HEAD, and no run's lock file lists it
-COMMITTED = "commit"
-
-
-def file_origin(path: str, context: RunContext) -> str:
-    """Where the content comes from: `run NAME`, COMMITTED, or '' = an uncommitted manual edit.
-
-    A changed artifact of this run counts as a manual edit, even if it is committed or an older version, unless a later
-    run made it.
-    """
-    if path.startswith(f"{context.run.dir}/"):
-        return ""
-    held = context.record.artifacts.get(path)
-    safe = _committed(path, context)
-    if safe or not context.settings.commit_artifacts:
-        record = context.record.steps.get(held.step) if held else None
-        name = _maker(path, context, record.at if record else "")
-        if name:
-            return f"run {name}"
-    return COMMITTED if safe and held is None else ""
-
-
-def _committed(path: str, context: RunContext) -> bool:
-    commit = head_reader.find_head(str(context.root)).commit
-    with context.guard:
-        return bool(commit) and history.is_committed(context.git, commit, f"{context.prefix}{path}")
-
-
-def _maker(path: str, context: RunContext, since: str) -> str:
-    """The latest other run after `since` whose lock file has this content, not written by a person."""
-    now, found = context.files.digest(path), ("", "")
-    for folder in session_layout.run_folders(context.root, context.settings.layout):
-        held = _lock(context.root / folder / lockfile.NAME, now) if folder != context.run.dir else None
-        made = held.artifacts.get(path) if held else None
-        if held is None or made is None or made.digest != now or made.author == "person":
-            continue
-        record = held.steps.get(made.step)
-        if not since or (record is not None and record.at > since):
-            found = max(found, (record.at if record else "", held.run))
-    return found[1]
-
-
-_read: dict[Path, tuple[bytes, Lock]] = {}
-
-
-def _lock(path: Path, digest: str) -> Lock | None:
-    """The lock of another run if it contains this digest; None if it cannot be read."""
-    try:
-        data = path.read_bytes()
-        if digest.encode() not in data:
-            return None
-        if path not in _read or _read[path][0] != data:
-            _read[path] = (data, lockfile.parse_lock(data, str(path)))
-    except (OSError, DoflowError):
-        return None
-    return _read[path][1]

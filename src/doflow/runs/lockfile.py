@@ -1,14 +1,13 @@
 """Lock file: `doflow.lock` in a run's folder, the only state that a clone needs.
 
-The file is YAML; doflow writes one line per step and artifact (each a JSON object, which is YAML too), so that a
-commit shows what changed and a merge stays readable.
+YAML with one line per step and artifact (each a JSON object), so that a commit shows what changed and git can merge it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,7 @@ class StepRecord:
     at: str = ""
 
     def plain(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value for name, value in values.items() if value}
+        return {name: value for name in self.__slots__ if (value := getattr(self, name))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +77,15 @@ class Lock:
 
 
 class Lines:
-    """Renders the lock file, caching each line so that only changed lines are rendered again."""
+    """Renders the lock file (in ASCII, so that any name and goal round-trips); only changed lines are rendered again."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[object, str]] = {}
 
     def text(self, lock: Lock) -> bytes:
         parts = [_HEAD, "doflow: 1\n"]
-        parts += [f"{name}: {_json(getattr(lock, name))}\n" for name in _FIELDS]
-        parts += [f"{_PARAMS}: {_json(dict(lock.params))}\n"] if lock.params else []
+        parts += [f"{name}: {json.dumps(getattr(lock, name))}\n" for name in _FIELDS]
+        parts += [f"{_PARAMS}: {json.dumps(dict(lock.params))}\n"] if lock.params else []
         for title in _TABLES:
             rows: Mapping[str, Any] = getattr(lock, title)
             parts.append(f"{title}:\n" if rows else f"{title}: {{}}\n")
@@ -97,7 +95,7 @@ class Lines:
     def _row(self, title: str, name: str, row: Any) -> str:
         held = self._seen.get((title, name))
         if held is None or held[0] is not row:
-            held = (row, f"  {_json(name)}: {_json(_plain(row))}\n")
+            held = (row, f"  {json.dumps(name)}: {json.dumps(_plain(row))}\n")
             self._seen[title, name] = held
         return held[1]
 
@@ -133,7 +131,8 @@ def parse_lock(data: bytes, name: str) -> Lock:
 
 def unreadable_lock(name: str, why: str, data: bytes) -> WorldError:
     if has_conflict(data):
-        return _conflict(name)
+        restore = f"{conflicts.last_clean_version(name)}rm '{name}'   it is rebuilt from the commits"
+        return WorldError(f"{name}: git left a conflict in this lock", conflicts.resolution_hint(name) or restore)
     hint = f"git checkout -- {name}   restores the committed version; or delete it: it is rebuilt from the commits"
     return WorldError(f"{name}: this lock cannot be read ({why})", hint)
 
@@ -141,14 +140,6 @@ def unreadable_lock(name: str, why: str, data: bytes) -> WorldError:
 def has_conflict(data: bytes) -> bool:
     """Whether git left a conflict in this lock (merge, rebase, revert …)."""
     return conflicts.marked(data)
-
-
-def _conflict(name: str) -> WorldError:
-    hint = (
-        conflicts.resolution_hint(name)
-        or f"{conflicts.last_clean_version(name)}rm '{name}'   it is rebuilt from the commits"
-    )
-    return WorldError(f"{name}: git left a conflict in this lock", hint)
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -169,14 +160,6 @@ def read_header(path: Path) -> dict[str, Any]:
     return found
 
 
-def write_lock(path: Path, data: bytes) -> None:
-    atomic_files.write_file(str(path), data)
-
-
-def with_step(lock: Lock, name: str, record: StepRecord, artifacts: Mapping[str, Artifact]) -> Lock:
-    return replace(lock, steps={**lock.steps, name: record}, artifacts={**lock.artifacts, **artifacts})
-
-
 def build_step_record(values: Mapping[str, Any]) -> StepRecord:
     """A record from its plain values (a line of the lock file, an entry of the event log)."""
     return StepRecord(**{name: values[name] for name in StepRecord.__slots__ if name in values})
@@ -189,9 +172,7 @@ def _quick(text: str) -> dict[str, Any]:
     for line in text.splitlines():
         if line.startswith("  "):
             name, end = json.JSONDecoder().raw_decode(line, 2)
-            if not line.startswith(": ", end):
-                raise ValueError(line)
-            if not isinstance(name, str) or not isinstance(rows, dict):
+            if not line.startswith(": ", end) or not isinstance(name, str) or not isinstance(rows, dict):
                 raise ValueError(line)
             rows[name] = json.loads(line[end + 2 :])
         elif line and not line.startswith("#"):
@@ -207,16 +188,14 @@ def _build(values: Any) -> Lock:
     if not isinstance(values, dict):
         raise ValueError("it is empty" if values is None else "it does not hold `key: value` lines")
     if values.get("doflow") != 1:
-        said = f"format {values['doflow']}" if "doflow" in values else "it has no format number"
-        raise ValueError(f"{said}, this doflow reads format 1: upgrade doflow")
+        found = f"format {values['doflow']}" if "doflow" in values else "it has no format number"
+        raise ValueError(f"{found}, this doflow reads format 1: upgrade doflow")
+    steps = table_rows(values, "steps", "key", StepRecord.__slots__, _MAPS)
     artifacts = table_rows(values, "artifacts", "digest", Artifact.__slots__)
     approvals = table_rows(values, "approvals", "digest", Approval.__slots__)
     return Lock(
         **{name: text_field(values, name) for name in _FIELDS},
-        steps={
-            name: build_step_record(row)
-            for name, row in table_rows(values, "steps", "key", StepRecord.__slots__, _MAPS)
-        },
+        steps={name: build_step_record(row) for name, row in steps},
         artifacts={name: Artifact(**row) for name, row in artifacts},
         approvals={name: Approval(**row) for name, row in approvals},
         notes=text_fields(values, "notes"),
@@ -225,15 +204,7 @@ def _build(values: Any) -> Lock:
 
 
 def _plain(row: Any) -> Any:
-    if isinstance(row, StepRecord):
-        return row.plain()
-    if isinstance(row, str):
-        return row
-    return {name: value for name in row.__slots__ if (value := getattr(row, name))}
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value)  # ASCII, so that any name and goal round-trips
+    return row if isinstance(row, str) else {name: value for name in row.__slots__ if (value := getattr(row, name))}
 
 
 def text_field(values: Mapping[str, Any], name: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from tests.support.context import AT, git, new_context, new_repository, step_of, write
 
 from doflow.flow.model import Prompt
-from doflow.runs import freshness, lockfile
+from doflow.runs import freshness, lockfile, run_history
 from doflow.runs.lockfile import Artifact, Lock, StepRecord
 from doflow.util.version import VERSION
 
@@ -169,7 +169,7 @@ def test_outside_of_the_runs_folder_the_last_commit_and_other_runs_are_no_edit(t
     write(tmp_path, "shared.md", "# Shared\n")
     context = new_context(tmp_path, "one: {prompt: Write., makes: /shared.md}")
     new_repository(tmp_path)
-    assert freshness.file_origin("shared.md", context) == freshness.COMMITTED
+    assert run_history.file_origin("shared.md", context) == run_history.COMMITTED
     assert not freshness.has_manual_edit("shared.md", context)
 
     write(tmp_path, "shared.md", "# Mine\n")
@@ -179,7 +179,7 @@ def test_outside_of_the_runs_folder_the_last_commit_and_other_runs_are_no_edit(t
     write(tmp_path, "specs/000-other/doflow.lock", lockfile.Lines().text(other))
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-q", "-m", "Another run")
-    assert freshness.file_origin("shared.md", context) == "run 000-other"
+    assert run_history.file_origin("shared.md", context) == "run 000-other"
 
 
 def test_another_run_that_made_other_bytes_is_not_where_a_file_comes_from(tmp_path):
@@ -192,7 +192,7 @@ def test_another_run_that_made_other_bytes_is_not_where_a_file_comes_from(tmp_pa
     )
     new_repository(tmp_path)
 
-    assert freshness.file_origin("shared.md", context) == freshness.COMMITTED
+    assert run_history.file_origin("shared.md", context) == run_history.COMMITTED
 
 
 def test_the_author_of_a_step_is_its_agent_with_its_model(context):

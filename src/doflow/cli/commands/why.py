@@ -13,7 +13,7 @@ from doflow.cli.step_status import Line
 from doflow.engine.lifecycle.session import ActiveRun
 from doflow.flow import markdown
 from doflow.flow.model import Step
-from doflow.runs import catalogue, freshness, mutex
+from doflow.runs import catalogue, freshness, mutex, run_history
 from doflow.runs.context import RunContext
 from doflow.util.errors import UsageError
 
@@ -126,7 +126,7 @@ def _files(line: Line, context: RunContext) -> None:
 
 
 def _by(made: dict[str, Any]) -> str:
-    if made["author"] == freshness.COMMITTED:
+    if made["author"] == run_history.COMMITTED:
         return "as committed; not made by a run"
     return f"by {made['author']}" if made["author"] else "of unknown origin" if made["digest"] else "missing"
 
@@ -143,7 +143,7 @@ def _makes(step: Step, context: RunContext) -> list[dict[str, Any]]:
         path = context.files.path(name)
         held = context.record.artifacts.get(path)
         now = context.files.digest(path)
-        other = freshness.file_origin(path, context) if now and (held is None or held.digest != now) else ""
+        other = run_history.file_origin(path, context) if now and (held is None or held.digest != now) else ""
         edited = bool(now) and held is not None and held.digest != now and not other
         author = other or (held.author if held else "")
         found.append({"path": path, "digest": now, "author": author, "edited": edited})

@@ -12,7 +12,7 @@ from doflow.flow import findings
 from doflow.flow.model import Step
 from doflow.flow.parsing import syntax
 from doflow.git import refs
-from doflow.runs import fingerprint, freshness, lockfile, lost_runs, next_steps
+from doflow.runs import fingerprint, freshness, lockfile, next_steps, run_history
 from doflow.runs.context import RunContext
 from doflow.runs.lockfile import Artifact, StepRecord
 from doflow.util import timestamps
@@ -144,7 +144,7 @@ def validate_options(context: RunContext) -> None:
         gone = run.branch not in refs.branch_names(context.head)
         what = "no longer exists" if gone else "is not checked out"
         new = Next(("doit", run.flow, "--new", "--goal=…"), "start another run", link="or")
-        steps = lost_runs.recovery_commands(context) if gone else (Next(("git", "switch", run.branch)), new)
+        steps = run_history.recovery_commands(context) if gone else (Next(("git", "switch", run.branch)), new)
         raise WorldError(f"run {run.name} is on branch {run.branch}, which {what}", steps=steps)
 
 

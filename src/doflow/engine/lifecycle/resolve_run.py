@@ -14,7 +14,7 @@ from doflow.engine.lifecycle.session import Session
 from doflow.flow import plan
 from doflow.flow.model import Flow, Param, Step
 from doflow.git import head_reader, refs
-from doflow.runs import catalogue, fingerprint, lockfile, lost_runs, session_layout
+from doflow.runs import catalogue, fingerprint, lockfile, run_history, session_layout
 from doflow.runs.catalogue import ResumeCommand, Run, RunRequest
 from doflow.util import state_folder
 from doflow.util.errors import DoflowError, Undecided, UsageError, WorldError
@@ -73,7 +73,7 @@ def find_run(session: Session, flow: str, wish: RunRequest) -> Any:
         if named is not None and named.dir not in {run.dir for run in known}:
             known = (*known, named)
     if session.executing and (session.root / layout).is_dir():
-        known = lost_runs.with_lost_runs(session.root, meant, layout, head, known)
+        known = run_history.with_lost_runs(session.root, meant, layout, head, known)
     done = frozenset(run.name for run in known if run.flow == flow and is_finished(session, run))
     try:
         if meant.in_sessions:

@@ -18,7 +18,7 @@ from doflow.flow.parsing import graph_checks, loader
 from doflow.flow.parsing.document import nearest
 from doflow.git import conflicts, head_reader, refs
 from doflow.guard import stale_files
-from doflow.runs import catalogue, event_log, fingerprint, lockfile, lost_runs, next_steps, session_layout
+from doflow.runs import catalogue, event_log, fingerprint, lockfile, next_steps, run_history, session_layout
 from doflow.runs.context import RunContext, format_options
 from doflow.runs.lockfile import Artifact
 from doflow.util import atomic_files, state_folder
@@ -55,7 +55,7 @@ def preflight(context: RunContext, paying: bool = True) -> None:
 
 def _elsewhere(context: RunContext) -> WorldError:
     name, branch, here = context.run.name, context.run.branch, context.head.branch or "no branch"
-    if lost_runs.branch_is_gone(context):
+    if run_history.branch_is_gone(context):
         does = f"continues it here, on {here}; then answer what it asks"
         gone = f"run {name} belongs to branch {branch}, which no longer exists"
         return WorldError(gone, steps=(next_steps.resume_now(context, f"--run={name}", "--reopen", does=does),))
@@ -159,7 +159,7 @@ def _move(context: RunContext) -> None:
     last = context.record.last_event.get("event")
     done = all(name in context.record.steps for name in context.order.active())
     ended = last == "pipeline_complete" or (not last and done)
-    if ended or not context.head.branch or not lost_runs.branch_is_gone(context):
+    if ended or not context.head.branch or not run_history.branch_is_gone(context):
         return
     context.replace_run(replace(context.run, branch=context.head.branch))
     commit.commit_lock(context, f"Continue {context.run.name} on {context.run.branch}")
