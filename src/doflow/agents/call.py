@@ -6,7 +6,7 @@ import difflib
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from doflow.runs.context import RunContext
 from doflow.runs.job import Job
 from doflow.util import atomic_files, state_folder
 from doflow.util.process import runner
-from doflow.util.process.runner import Command, Result
+from doflow.util.process.runner import Result
 
 #: agents that call doflow's write hook
 HOOKED = ("claude", "codex")
@@ -63,9 +63,8 @@ def _reply(ask: Ask, job: Job, context: RunContext, session: Session | None) -> 
         outcome = send(replace(ask, prompt=short, resume=session.id, spent=session.spent), job, context, out)
         if not outcome.gone:
             return outcome
-        message = (
-            f"the session of {job.name}'s agent no longer exists; a new one gets the full prompt ({outcome.reason})"
-        )
+        gone = f"the session of {job.name}'s agent no longer exists"
+        message = f"{gone}; a new one gets the full prompt ({outcome.reason})"
         context.events.add("warning", **job.where, message=message)
     return send(ask, job, context, out)
 
@@ -74,12 +73,8 @@ def _rejected(job: Job, context: RunContext, attempt: int, role: str) -> Session
     """The session to resume when a person rejected the result: the first attempt continues in it."""
     note = context.record.notes.get(job.step.id, "")
     record = context.record.steps.get(job.name)
-    if (
-        not note
-        or role != "step"
-        or attempt > 1
-        or (record and record.parts.get("note") == fingerprint.short_hash(note))
-    ):
+    seen = record and record.parts.get("note") == fingerprint.short_hash(note)
+    if not note or seen or role != "step" or attempt > 1:
         return None
     return session_from_entry(context.record.sessions.get(job.name, {}))
 
@@ -101,17 +96,16 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     if ask.machine:
         ask, order = subagent_order.add_hooks(ask, context.environ)
     command = adapter.call(ask, context.environ)
-    command, made = _boxed(command, ask, job, context, (order.base,) if order else ())
-    kept = _recording(ask, job, context) if context.options.record else None
+    made: tuple[str, ...] = ()
+    if ask.profile.sandbox:
+        scope = Scope(job, context)
+        made = sandbox.enter(scope, context)
+        command = sandbox.wrap(command, ask.profile, scope, context, (order.base,) if order else ())
+    kept = Recording(ask, job, context) if context.options.record else None
     spending.log_call_start(ask, job, context, out)
     try:
-        result = runner.run(
-            command,
-            out,
-            err,
-            step_logs.job_timeout(job, context),
-            step_logs.heartbeat(job, context, out, vendor_cli.limit_complaint),
-        )
+        tick = step_logs.heartbeat(job, context, out, vendor_cli.limit_complaint)
+        result = runner.run(command, out, err, step_logs.job_timeout(job, context), tick)
     finally:
         if made:
             sandbox.leave(made)
@@ -129,21 +123,8 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     return spending.explain_budget_stop(outcome, ask, job.step, context)
 
 
-def _boxed(
-    command: Command, ask: Ask, job: Job, context: RunContext, also: tuple[str, ...]
-) -> tuple[Command, tuple[str, ...]]:
-    """The command in its sandbox, if the profile has one, and the folders created for it."""
-    if not ask.profile.sandbox:
-        return command, ()
-
-    scope = Scope(job, context)
-    made = sandbox.enter(scope, context)
-    return sandbox.wrap(command, ask.profile, scope, context, also), made
-
-
 def _in_pane(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     """Make the call in a tmux pane. Its usage is counted, but it cannot be recorded."""
-
     if context.options.record:
         context.events.add("warning", **job.where, message=f"{job.name} runs in a tmux pane: this call is not recorded")
     ask = spending.with_remaining_budget(ask, job.step, context)
@@ -154,10 +135,6 @@ def _in_pane(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     if outcome.status is Status.RATE_LIMITED:
         context.limit_agent(ask.profile.name, outcome.resume_at)
     return spending.explain_budget_stop(outcome, ask, job.step, context)
-
-
-def _recording(ask: Ask, job: Job, context: RunContext) -> Recording:
-    return Recording(ask, job, context)
 
 
 def _last(path: str, limit: int = 4_000_000) -> str:
@@ -185,7 +162,8 @@ def build_ask(job: Job, context: RunContext, profile: Profile, attempt: int, rol
 
 def build_prompt(job: Job, context: RunContext, trouble: str = "") -> str:
     step = job.step
-    old = tuple(_shown(path, context) for path in job.makes if context.files.digest(path)) if not job.phase else ()
+    paths = [path for path in job.makes if context.files.digest(path)] if not job.phase else []
+    old = tuple(_input(path, context.files.text(path) or "") for path in paths)
     writes = None if step.kind == "shell" else job.writes
     brief = Brief(
         context.run.name, context.run.dir, job.makes, writes, step_inputs(job, context),
@@ -200,9 +178,8 @@ def build_prompt(job: Job, context: RunContext, trouble: str = "") -> str:
 def repair_prompt(job: Job, context: RunContext, ask: Ask) -> str:
     """The prompt for an existing session: the failed check and the required result."""
     writes = None if job.step.kind == "shell" else job.writes
-    return prompt_text.retry_prompt(
-        job.step, Brief(context.run.name, context.run.dir, job.makes, writes, trouble=ask.trouble)
-    )
+    brief = Brief(context.run.name, context.run.dir, job.makes, writes, trouble=ask.trouble)
+    return prompt_text.retry_prompt(job.step, brief)
 
 
 def step_inputs(job: Job, context: RunContext) -> tuple[Input, ...]:
@@ -216,7 +193,7 @@ def step_inputs(job: Job, context: RunContext) -> tuple[Input, ...]:
             if read.section:
                 text = markdown.section(text, read.section) or ""
             shown = f"{path}#{read.section}" if read.section else path
-            found.append(Input(shown, text if _readable(text) else None))
+            found.append(_input(shown, text))
     return (*found, *open_conditions(job, context), *_checklist(job, context))
 
 
@@ -224,18 +201,12 @@ def _checklist(job: Job, context: RunContext) -> tuple[Input, ...]:
     """The run's checklist, for a phase of `implement`."""
     if job.phase is None or job.step.kind != "implement":
         return ()
-
     text = stale_files.admitted(context)
     return (Input(f"{state_folder.TASK_LIST} (the whole list; only your phase is yours)", text),) if text else ()
 
 
-def _shown(path: str, context: RunContext) -> Input:
-    text = context.files.text(path) or ""
-    return Input(path, text if _readable(text) else None)
-
-
-def _readable(text: str) -> bool:
-    return len(text) <= prompt_text.INPUT_LIMIT and "\0" not in text
+def _input(path: str, text: str) -> Input:
+    return Input(path, text if len(text) <= prompt_text.INPUT_LIMIT and "\0" not in text else None)
 
 
 def open_conditions(job: Job, context: RunContext) -> tuple[Input, ...]:
@@ -284,12 +255,7 @@ def session_of(outcome: Outcome) -> Session | None:
 
 def session_fields(outcome: Outcome) -> dict[str, Any]:
     """The session fields of an event log entry."""
-    if outcome.spent is None:
-        return {"session": outcome.session}
-    return {
-        "session": outcome.session,
-        "spent": [getattr(outcome.spent, name) for name in (f.name for f in fields(Usage))],
-    }
+    return {"session": outcome.session} | ({"spent": list(astuple(outcome.spent))} if outcome.spent else {})
 
 
 def session_from_entry(entry: Mapping[str, Any]) -> Session | None:

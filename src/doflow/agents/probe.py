@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from doflow.agents import registry
@@ -45,7 +46,7 @@ class AgentStatus:
 def inspect_agent(profile: Profile, environ: Mapping[str, str], root: str) -> AgentStatus:
     """Inspect an agent by its version, help and login status, without calling a model."""
     program = vendor_program(profile.use)
-    name = profile.executable or (program.name if program else _own(profile))
+    name = profile.executable or (program.name if program else next(iter(profile.argv), "?"))
     found = AgentStatus(profile.name, profile.use, name, tried=program.tried if program else "")
     if profile.use == "rehearsal":
         return replace(found, program="inside doflow", login="none needed")
@@ -92,7 +93,6 @@ def _called(found: AgentStatus, outcome: Outcome, result: Result, command: Comma
     if outcome.status is Status.AUTH:
         login = f"{found.login}: refused" if found.login.startswith("by ") else "no"
         return replace(found, login=login, answered="no", problem=outcome.reason, hint=outcome.hint)
-
     hint = f"try it: echo 'Say: ready' | {shlex.join(command.argv)}"
     return replace(found, answered="no", problem=outcome.reason, hint=hint)
 
@@ -104,7 +104,8 @@ def _asked(found: AgentStatus, program: Program, bare: Command, folder: str) -> 
         why = runner.explain(result, bare.argv)
         hint = f"try it: {found.path} --version   or reinstall it: {program.install}"
         return replace(found, problem=f"cannot get its version: {why}", hint=hint)
-    found = replace(found, version=_version(said))
+    version = re.search(r"\d+\.\d+[\w.+-]*", said)
+    found = replace(found, version=version.group() if version else "?")
     missing = tuple(flag for words, flags in program.asks for flag in _missing(bare, words, flags, folder))
     if missing:
         hint = f"install the tested version: {program.install}@{program.tried}"
@@ -125,16 +126,12 @@ def _login(program: Program, bare: Command, folder: str) -> str:
         if sign.startswith("~"):
             if os.path.exists(os.path.join(bare.env.get("HOME", ""), sign[2:])):
                 return f"by {sign}"
-        elif found := [name for name, value in bare.env.items() if value and _is(name, sign)]:
+        elif found := [name for name, value in bare.env.items() if value and fnmatchcase(name, sign)]:
             return f"by {found[0]}"
     if not program.status:
         return _UNSEEN
     result, said = _run(bare, program.status, folder)
     return "yes" if result.code == 0 and not result.stopped and "0 credentials" not in said else _UNSEEN
-
-
-def _is(name: str, sign: str) -> bool:
-    return name.startswith(sign[:-1]) if sign.endswith("*") else name == sign
 
 
 def _run(bare: Command, words: tuple[str, ...], folder: str) -> tuple[Result, str]:
@@ -143,20 +140,11 @@ def _run(bare: Command, words: tuple[str, ...], folder: str) -> tuple[Result, st
     return result, runner.tail(out, 200_000)
 
 
-def _version(said: str) -> str:
-    found = re.search(r"\d+\.\d+[\w.+-]*", said)
-    return found.group() if found else "?"
-
-
 def _path(name: str, env: Mapping[str, str], root: str) -> str:
     if "/" in name:
         full = os.path.join(root, name)
         return full if os.access(full, os.X_OK) and os.path.isfile(full) else ""
     return shutil.which(name, path=env.get("PATH", os.defpath)) or ""
-
-
-def _own(profile: Profile) -> str:
-    return profile.argv[0] if profile.argv else "?"
 
 
 def _install(profile: Profile, program: Program | None) -> str:

@@ -50,10 +50,8 @@ class Recording:
         atomic_files.write_file(str(folder / "changes.json"), json.dumps(kept, indent=1).encode(), sync=False)
         self._copy(result.out, folder / "stream.log")
         self._copy(result.err, folder / "stderr.log")
-        about = json.dumps(self._about(result, outcome), indent=1)
-        atomic_files.write_file(
-            str(folder / "call.json"), self._redactor.text(about).encode(), sync=False
-        )  # written last: it marks a complete recording
+        # written last: it marks a complete recording
+        self._put(folder / "call.json", json.dumps(self._about(result, outcome), indent=1))
 
     def _folder(self) -> Path:
         ask = self._ask
@@ -98,13 +96,9 @@ class Recording:
 
     def _diff(self, path: str) -> str:
         """Against the last commit, for reading."""
-
-        old = (
-            history.file_at(self._context.git, "HEAD", f"{self._context.prefix}{path}")
-            if self._context.head.commit
-            else None
-        )
-        full = self._context.root / path
+        context = self._context
+        old = history.file_at(context.git, "HEAD", f"{context.prefix}{path}") if context.head.commit else None
+        full = context.root / path
         new = full.read_bytes() if full.is_file() and not full.is_symlink() else None
         if b"\0" in (old or b"") + (new or b""):
             return f"Binary files a/{path} and b/{path} differ\n"

@@ -76,11 +76,8 @@ def explain_budget_stop(outcome: Outcome, ask: Ask, step: Step, context: RunCont
 def check_prices(profile: Profile, step: Step, context: RunContext) -> None:
     """Before a run starts: a budget in US dollars needs agents with a known price."""
     dear = any(limit.usd is not None for _, limit, _ in _limits(step, context))
-    if (
-        dear
-        and profile.use not in _SAYING
-        and not usage.price_table(profile, step.model or profile.model, context.settings)
-    ):
+    known = profile.use in _SAYING or usage.price_table(profile, step.model or profile.model, context.settings)
+    if dear and not known:
         raise UsageError(
             f"a budget in US dollars cannot be enforced: there is no price for the agent {profile.name!r} "
             f"({profile.use}) of step {step.id}",
@@ -190,19 +187,16 @@ def log_interrupted_calls(context: RunContext) -> None:
 
 def _overheard(entry: Mapping[str, Any], context: RunContext, profile: Profile, out: str) -> Outcome:
     """The outcome of a killed call from its log, as if it had been cancelled."""
-
-    killed = Outcome(Status.CANCELLED, "doflow was killed")
     result = Result(-9, out, out.removesuffix(".log") + ".err.log", 0.0, "cancelled")
     ask = Ask(entry["step"], "", profile, str(context.root), context.run.name, context.run.dir, entry.get("model", ""))
     try:
         return registry.find_agent(profile.use).outcome(ask, result, lambda: "")
     except (DoflowError, OSError, ValueError):
-        return killed
+        return Outcome(Status.CANCELLED, "doflow was killed")
 
 
 def _lasted(entry: Mapping[str, Any], out: str) -> float:
     """From the start of a killed call to its last output."""
-
     try:
         return max(0.0, os.stat(out).st_mtime - timestamps.parse(entry["at"]))
     except (OSError, ValueError):
@@ -214,18 +208,16 @@ def _written(
 ) -> float | None:
     reported, model = outcome.usage, outcome.model or entry.get("model", "")
     usd = usage.call_price(reported, profile, model, context.settings)
-    tokens = (
-        {"in": reported.tokens_in, "out": reported.tokens_out, "cached": reported.tokens_cached} if reported else {}
-    )
     about = {name: value for name, value in entry.items() if name not in ("event", "at", "run", "model")}
     about |= {
         "model": model,
         "asked": entry.get("model", ""),
         "status": outcome.status.value,
         "seconds": round(seconds, 3),
-        **tokens,
-        "usd": usd,
     }
+    if reported:
+        about |= {"in": reported.tokens_in, "out": reported.tokens_out, "cached": reported.tokens_cached}
+    about["usd"] = usd
     with context.guard:
         context.record.end_call(context.events.add("call_ended", **about))
     return usd

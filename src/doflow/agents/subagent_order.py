@@ -93,9 +93,8 @@ def _codex(order: Order, outcome: Outcome, log: str) -> list[str]:
     begun = {str(fact.get("id")): fact for fact in _facts(order, outcome) if fact.get("event") == "SubagentStart"}
     wrong = [fact for fact in begun.values() if fact.get("decision") == "escape"]
     found = [f"{state_machine.display_name(fact.get('agent'))} ran in {fact.get('state')}" for fact in wrong]
-    return found + [
-        f"sub-agent {one} ran without calling its hooks" for one in spawned(_records(log)) if one not in begun
-    ]
+    silent = [thread for thread in spawned(_records(log)) if thread not in begun]
+    return found + [f"sub-agent {thread} ran without calling its hooks" for thread in silent]
 
 
 def _asked(order: Order, outcome: Outcome) -> bool:
@@ -109,9 +108,6 @@ def _facts(order: Order, outcome: Outcome) -> list[dict[str, object]]:
 def _records(log: str) -> json_stream.Records:
     return json_stream.records(Result(0, log, ""), lambda: "", KINDS)
 
-
-if TYPE_CHECKING:
-    from doflow.hooks.state_machine import Machine
 
 KINDS = ("assistant", "user", "task_started", "task_notification", "collab_tool_call")
 
@@ -141,9 +137,8 @@ def agent_events(records: Iterable[dict[str, Any]]) -> Iterator[AgentEvent]:
         for block in _blocks(record):
             use = str(block.get("id") or block.get("tool_use_id") or "")
             if block.get("type") == "tool_use" and block.get("name") in events.TOOLS:
-                asked[use] = (
-                    events.requested_agent({"tool_name": block["name"], "tool_input": block.get("input")}) or ""
-                )
+                payload = {"tool_name": block["name"], "tool_input": block.get("input")}
+                asked[use] = events.requested_agent(payload) or ""
             elif block.get("type") == "tool_result" and use in asked and not block.get("is_error"):
                 if use not in begun:
                     begun[use] = asked[use]
@@ -181,6 +176,4 @@ def escapes(machine: Machine, state: str, happened: Iterable[AgentEvent]) -> lis
 
 
 def _blocks(record: dict[str, Any]) -> list[dict[str, Any]]:
-    message = record.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return json_stream.record_list(json_stream.nested_record(record, "message").get("content"))

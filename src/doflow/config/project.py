@@ -42,17 +42,17 @@ class Project:
 
     def flow(self, name: str) -> Any:
         if name not in self._typed["flows"]:
-            self._typed["flows"][name] = value_from_json(self._cached("flows")[name])
+            self._typed["flows"][name] = value_from_json(self.values["compiled"]["flows"][name])
         return self._typed["flows"][name]
 
     def plan(self, name: str) -> Any:
         if name not in self._typed["plans"]:
-            self._typed["plans"][name] = plan_from_json(self._cached("plans")[name])
+            self._typed["plans"][name] = plan_from_json(self.values["compiled"]["plans"][name])
         return self._typed["plans"][name]
 
     def settings(self) -> Any:
         if self._typed["settings"] is None:
-            self._typed["settings"] = value_from_json(self._cached("settings"))
+            self._typed["settings"] = value_from_json(self.values["compiled"]["settings"])
         return self._typed["settings"]
 
     @property
@@ -75,9 +75,6 @@ class Project:
         for name in ("flows", "plans"):
             self._typed[name].update(typed[name])
         self.sources = tuple(dict.fromkeys([*self.sources, *rest["sources"]]))
-
-    def _cached(self, part: str) -> Any:
-        return self.values["compiled"][part]
 
 
 def find(start: str | None = None) -> Path:
@@ -135,9 +132,7 @@ def write_cache(project: Project, environ: Mapping[str, str]) -> None:
 
 def _complete(project: Project, environ: Mapping[str, str]) -> None:
     """Load the flows that the command line did not name."""
-    others = [
-        name for name in loader.flow_names(project.root) if name not in project.about and name not in project.broken
-    ]
+    others = [name for name in loader.flow_names(project.root) if name not in {*project.about, *project.broken}]
     project.values["partial"] = False
     if others:
         project.complete(*_read(project.root, environ, others))
@@ -157,7 +152,6 @@ def _cached(root: Path, environ: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
-
     broken: dict[str, str] = {}
     began = time.time_ns()
     try:
@@ -168,14 +162,15 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> t
     found = loader.load_catalogue(root, chosen.command_variant, only)
     broken |= {name: str(error) for name, error in found.broken.items()}
     dots = _pipelines(root, chosen, found.flows, broken) if chosen.pipelines else ()
-    flows = {name: _inlined(flow, found.flows, chosen) for name, flow in found.flows.items()}
+    known = found.flows
+    flows = {name: subflow.inline_subflows(flow, known, chosen.gates) for name, flow in known.items()}
     plans = {name: plan.build_plan(flow, chosen) for name, flow in flows.items()}
     values = {
         "partial": bool(only),
         "read_at": began,
-        "about": {name: flow.about for name, flow in found.flows.items()},
+        "about": {name: flow.about for name, flow in known.items()},
         "params": {
-            name: [(p.name, p.about, p.required, p.default) for p in flow.params] for name, flow in found.flows.items()
+            name: [(p.name, p.about, p.required, p.default) for p in flow.params] for name, flow in flows.items()
         },
         "broken": broken,
         "sources": [*found.sources, *settings.sources(root), *dots],
@@ -183,16 +178,8 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> t
     return values, {"settings": chosen, "flows": flows, "plans": plans}
 
 
-def _inlined(flow: Any, known: Mapping[str, Any], chosen: Any) -> Any:
-    if not any(step.kind == "flow" for step in flow.steps):
-        return flow
-
-    return subflow.inline_subflows(flow, known, chosen.gates)
-
-
 def _pipelines(root: Path, chosen: Any, flows: dict[str, Any], broken: dict[str, str]) -> list[str]:
     """Add the DOT pipelines of the settings to the flows; returns their files."""
-
     for name, made in list_pipelines(root, chosen.pipelines, {*flows, *broken}):
         if isinstance(made, FlowError):
             broken[name] = str(made)
@@ -277,7 +264,6 @@ def locate(root: Path, word: str, environ: Mapping[str, str]) -> Path:
     """The DOT file for an argument: a path, or the name of a pipeline in doflow.yaml."""
     if os.path.exists(word) or word.endswith((".dot", ".gv")) or os.sep in word:
         return Path(word)
-
     named = dict(settings.load(root, environ).pipelines)
     if word in named:
         return root / named[word].lstrip("/")

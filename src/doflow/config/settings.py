@@ -50,7 +50,6 @@ def _file(root: Path) -> Doc | None:
     text = document.read_text(str(root / FILE), FILE)
     if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
         return None
-
     doc = loader.parse_document(text, FILE)
     found = schema.faults(doc.value, "doflow")
     if found:

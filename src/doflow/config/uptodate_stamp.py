@@ -77,14 +77,9 @@ def write_stamp(
     newest = max((max(entry[2], entry[3]) for entry in files), default=0)
     time.sleep(max(0, min(_QUIET_NS, newest + _QUIET_NS - time.time_ns())) / 1e9)
     stamp = {
-        **values,
-        "format": FORMAT,
-        "root": root,
-        "self": installation(),
-        "environ": settings_overrides(environ),
-        "files": files,
-        "absent": absent,
-    }
+        **values, "format": FORMAT, "root": root, "self": installation(), "environ": settings_overrides(environ),
+        "files": files, "absent": absent,
+    }  # fmt: skip
     target = stamp_path(root, flow)
     try:
         os.makedirs(os.path.dirname(target), exist_ok=True)

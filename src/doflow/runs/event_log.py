@@ -56,9 +56,8 @@ class EventLog:
                 deferred.now()  # deferred writes reach the disk first
             with self._guard:
                 file, text = self._open(), json_line(entry)
-                ours = (
-                    self._copy is None or file.mark() == self._mark
-                )  # else another process wrote here: `restore` must notice
+                # else another process wrote here: `restore` must notice
+                ours = self._copy is None or file.mark() == self._mark
                 file.add(text, sync is True)
                 if self._copy is not None:
                     self._copy += text

@@ -42,9 +42,8 @@ class Holder:
     def _take(self) -> None:
         fd = locks.lock_folder(self._root)
         if fd < 0:
-            raise LockHeld(
-                f"another run is active in {self._root}{describe_holder(self._root)}", "wait for it, or stop it with ^C"
-            )
+            message = f"another run is active in {self._root}{describe_holder(self._root)}"
+            raise LockHeld(message, "wait for it, or stop it with ^C")
         self._fd = fd
         top = _top(os.path.realpath(self._root))
         if top:
@@ -101,10 +100,7 @@ def is_held(root: Path) -> bool:
 def _inherited(root: Path) -> int:
     """The lock descriptor inherited from the parent run; -1 = none."""
     text = os.environ.pop(LENT, "")
-    if not (text.isascii() and text.isdecimal()):
-        return -1
-    fd = int(text)
-    return fd if locks.adopt(fd, root) else -1
+    return int(text) if text.isascii() and text.isdecimal() and locks.adopt(int(text), root) else -1
 
 
 def _top(folder: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -128,10 +129,8 @@ class Call:
         return not self.free and (self.status == "done" or not (nothing or self.status in NOTHING))
 
     def plain(self) -> dict[str, Any]:
-        names = ("in", "out", "cached")
-        used = dict(zip(names, self.tokens or (None, None, None), strict=True))
-        rest = {name: getattr(self, name) for name in self.__slots__ if name != "tokens"}
-        return rest | used
+        used = dict(zip(("in", "out", "cached"), self.tokens or (None, None, None), strict=True))
+        return {name: getattr(self, name) for name in self.__slots__ if name != "tokens"} | used
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +185,7 @@ def group_calls(found: Iterable[Call], name: Callable[[Call], str]) -> list[Sum]
     groups: dict[str, list[Call]] = {}
     for call in found:
         groups.setdefault(name(call), []).append(call)
-    return [sum_calls(mine, said) for said, mine in groups.items()]
+    return [sum_calls(group, title) for title, group in groups.items()]
 
 
 def sum_calls(found: Sequence[Call], name: str = "in all") -> Sum:
@@ -210,11 +209,11 @@ class Forecast:
     seconds: tuple[float, float] | None = None
 
     def plain(self) -> dict[str, Any]:
-        pairs = {name: getattr(self, name) for name in ("usd", "tokens", "seconds")}
-        shown = {
-            name: dict(zip(("median", "p90"), pair, strict=True)) if pair else None for name, pair in pairs.items()
-        }
-        return {"samples": self.samples, **shown}
+        shown: dict[str, Any] = {"samples": self.samples}
+        for name in ("usd", "tokens", "seconds"):
+            pair = getattr(self, name)
+            shown[name] = {"median": pair[0], "p90": pair[1]} if pair else None
+        return shown
 
 
 def forecast_usage(found: Iterable[Call], phase: bool) -> Forecast:
@@ -224,9 +223,7 @@ def forecast_usage(found: Iterable[Call], phase: bool) -> Forecast:
         return Forecast()
     priced = [one.usd for one in samples if one.usd is not None and not one.unpriced and not one.silent]
     told = [float(one.taken + one.given) for one in samples if one.silent < one.calls]
-    return Forecast(
-        len(samples), _middle(priced), _middle(told), _middle([one.seconds for one in samples]),
-    )  # fmt: skip
+    return Forecast(len(samples), _middle(priced), _middle(told), _middle([one.seconds for one in samples]))
 
 
 def sum_forecasts(parts: Iterable[Forecast]) -> Forecast:
@@ -246,7 +243,4 @@ def _middle(values: list[float]) -> tuple[float, float] | None:
     """Median and 90th percentile (nearest rank)."""
     if not values:
         return None
-    values = sorted(values)
-    many = len(values)
-    half = values[many // 2] if many % 2 else (values[many // 2 - 1] + values[many // 2]) / 2
-    return half, values[min(many - 1, -(-many * 9 // 10) - 1)]
+    return statistics.median(values), sorted(values)[-(-len(values) * 9 // 10) - 1]

@@ -1,10 +1,8 @@
 """Deferred calls: made while doflow waits for a program anyway, or after 50 ms.
 
 Only for what is already safe against a killed process and may reach the disk a moment later: the fsync of the event log
-after a step that cost nothing, doit's database. Many such steps in a row share one fsync. A caller that defers a call also makes
-it when it closes.
-
-A call with its own time (state that others poll) is made then, by the thread that waits for a program or sleeps.
+after a step that cost nothing, doit's database. A caller that defers a call also makes it when it closes. A call with
+its own time (state that others poll) is made then, by the thread that waits for a program or sleeps.
 """
 
 from __future__ import annotations
@@ -60,6 +58,6 @@ def due() -> None:
 
 
 def wait(most: float) -> float:
-    """Seconds to wait until `due` must be called, at most `limit`."""
+    """Seconds to wait until `due` must be called, at most `most`."""
     moments = tuple(_timed.values())
     return min(most, max(0.0, min(moments) - time.monotonic())) if moments else most

@@ -9,7 +9,6 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any, TextIO
 
 _GONE = (errno.EPIPE, errno.EIO)  # the pipe has no reader, or the terminal is gone
@@ -41,8 +40,9 @@ def open_(patient: bool = False) -> None:
             stream = _through(stream)
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
-    for outlet in _outlets():
-        outlet.patient = outlet.patient or patient
+        raw = _raw(getattr(sys, name))
+        if isinstance(raw, Outlet):
+            raw.patient = raw.patient or patient
 
 
 def give_up() -> None:
@@ -54,13 +54,6 @@ def gone() -> bool:
     """Whether the reader of standard output is gone."""
     raw = _raw(sys.stdout)
     return isinstance(raw, Outlet) and raw.deaf
-
-
-def _outlets() -> Iterator[Outlet]:
-    for stream in (sys.stdout, sys.stderr):
-        raw = _raw(stream)
-        if isinstance(raw, Outlet):
-            yield raw
 
 
 def _raw(stream: TextIO | None) -> object:

@@ -8,11 +8,9 @@ import re
 import signal
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
     from doflow.util.process.runner import Result, Timeout
@@ -52,20 +50,15 @@ def format_duration(seconds: float) -> str:
         return f"{seconds:.1f}s"
     whole = int(seconds)
     parts = ((whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "m"), (whole % 60, "s"))
-    said = [f"{count}{unit}" for count, unit in parts if count]
-    return " ".join(said[:2]) or "0s"
+    words = [f"{count}{unit}" for count, unit in parts if count]
+    return " ".join(words[:2]) or "0s"
 
 
 def clean(text: str) -> str:
     """The text with everything that could fool a terminal or a reader escaped (`\\x1b`, `\\u202e`)."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return _unsafe().sub(lambda found: _escape(ord(found.group())), text.replace("\r\n", "\n"))
-
-
-@cache
-def _unsafe() -> re.Pattern[str]:
-    return re.compile(_UNSAFE)
+    return re.sub(_UNSAFE, lambda found: _escape(ord(found.group())), text.replace("\r\n", "\n"))
 
 
 def _escape(code: int) -> str:
@@ -109,11 +102,8 @@ _CONTINUATION = bytes(range(0x80, 0xC0))
 
 def slug(goal: str) -> str:
     """The first words of a goal in ASCII letters and digits, 30 characters at most."""
-    said = goal[:400]
-    if not said.isascii():
-        said = unicodedata.normalize("NFKD", said.replace("ß", "ss"))  # é is e and an accent
-
-    words = re.findall("[a-z0-9]+", said.encode("ascii", "ignore").decode().lower())
+    plain = unicodedata.normalize("NFKD", goal[:400].replace("ß", "ss"))  # é is e and an accent
+    words = re.findall("[a-z0-9]+", plain.encode("ascii", "ignore").decode().lower())
     text = ""
     for word in words[:4]:
         if len(text) + len(word) + bool(text) > 30:

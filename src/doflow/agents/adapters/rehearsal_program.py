@@ -1,8 +1,7 @@
 """The program of the `rehearsal` agent: writes files that pass every check, from the DOFLOW_* variables alone.
 
-Run as `python -I -S rehearsal_program.py`; it imports nothing of doflow.
-What it writes depends on the step, the goal and how often
-it was asked, so two rehearsals of one flow give the same bytes.
+Run as `python -I -S rehearsal_program.py`; it imports nothing of doflow. What it writes depends on the step, the goal and
+how often it was asked, so two rehearsals of one flow give the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ PHASES = ("Groundwork", "The thing itself", "Polish")
 
 def main(env: dict[str, str]) -> int:
     sys.stdin.buffer.read()
-    check = loads(env.get("DOFLOW_CHECK") or "{}")
+    check = json.loads(env.get("DOFLOW_CHECK") or "{}")
     makes = [path for path in env.get("DOFLOW_MAKES", "").split("\n") if path]
     said = f"{NOTE} Step: {env.get('DOFLOW_STEP', '')}."
     if env.get("DOFLOW_ROLE") == "persona":
@@ -116,7 +115,7 @@ def find_schema(name: str, root: str) -> dict[str, Any]:
     for folder in ("", "flows", "schemas", os.path.join("flows", "schemas")):
         text = read(os.path.join(root, folder, name.lstrip("/"))) if name else ""
         if text:
-            found = loads(text)
+            found = json.loads(text)
             return found if isinstance(found, dict) else {}
     return {}
 
@@ -167,10 +166,6 @@ def write(path: str, text: str) -> None:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
-
-
-def loads(text: str) -> Any:
-    return json.loads(text)
 
 
 def dumps(value: Any) -> str:

@@ -134,10 +134,8 @@ def nearest(env: dict[str, str], known: list[Call], mine: list[Call], wanted: st
 def parted(call: Call, lines: list[str]) -> tuple[int, str]:
     """The first line at which a recorded prompt differs, and its text there."""
     old = general(text(call, "prompt.md"), there(call)).splitlines()
-    at = next(
-        (place for place, pair in enumerate(zip(old, lines, strict=False)) if pair[0] != pair[1]),
-        min(len(old), len(lines)),
-    )
+    pairs = enumerate(zip(old, lines, strict=False))
+    at = next((place for place, (was, now) in pairs if was != now), min(len(old), len(lines)))
     return at, old[at] if at < len(old) else "(its end)"
 
 

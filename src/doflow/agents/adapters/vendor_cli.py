@@ -24,7 +24,6 @@ _PASSING = (
     *("overloaded", "network", "connection", "connect to", "econn", "enotfound", "etimedout", "fetch failed", "socket"),
     *("timed out", "timeout", "disconnected", "unavailable", "internal server error", "bad gateway"),
 )
-_TOLD = 3
 _BUSY = (408, 500, 502, 503, 504, 529)
 _MISUSE = ("unknown option", "unknown argument", "unexpected argument", "unrecognized", "invalid value")
 
@@ -103,7 +102,7 @@ def outcome(program: Program, ask: Ask, result: Result, answer: Answer) -> Outco
     spent = answer.usage if program.counts else None
     usage = _since(program.counts, ask.spent, answer.usage) if ask.resume and spent and ask.spent else answer.usage
     session = "" if gone else answer.session or ask.resume
-    denied = tuple(dict.fromkeys(_short(reason) for reason in answer.denied))[-_TOLD:]
+    denied = tuple(dict.fromkeys(_short(reason) for reason in answer.denied))[-3:]
     model = answer.model or ask.model
     return replace(found, session=session, model=model, usage=usage, spent=spent, gone=gone, denied=denied)
 

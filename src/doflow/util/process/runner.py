@@ -211,7 +211,7 @@ class _Watch:
     def __init__(self, out: str, err: str, timeout: Timeout, tick: Tick | None, grace: float) -> None:
         self.out, self.err, self.timeout, self.tick, self.grace = out, err, timeout, tick, grace
         self.before = self.size = self._measure()
-        self.begun = self.grown = time.monotonic()
+        self.started = self.grown = time.monotonic()
         self.reason = ""
         self.alive = ""
 
@@ -225,10 +225,10 @@ class _Watch:
             os.close(os.open(self.alive, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
             os.utime(self.alive)
         if self.tick is not None:
-            self.tick(now - self.begun, max(0, size - self.before))
+            self.tick(now - self.started, max(0, size - self.before))
         if _pool.grace is not None:
             return "cancelled", _pool.grace
-        if 0 < self.timeout.max <= now - self.begun:
+        if 0 < self.timeout.max <= now - self.started:
             return "max", self.grace
         if 0 < self.timeout.idle <= now - self.grown:
             return "idle", self.grace
@@ -314,7 +314,7 @@ def _lost(supervisor: _Supervisor, watch: _Watch) -> Result:
     reason = watch.reason or ("cancelled" if hung_up else "")
     if not reason:
         _append_note(watch.err, "the supervisor of this program was killed, so the program was killed too")
-    return Result(-9, watch.out, watch.err, time.monotonic() - watch.begun, reason)
+    return Result(-9, watch.out, watch.err, time.monotonic() - watch.started, reason)
 
 
 def _append_note(path: str, text: str) -> None:

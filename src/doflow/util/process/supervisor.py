@@ -67,14 +67,14 @@ class Supervisor:
                 self.answer(self.run(decode_request(message[1:])))
 
     def run(self, request: tuple[Any, ...]) -> tuple[Any, ...]:
-        begun = time.monotonic()
+        started = time.monotonic()
         self.status, self.err = None, request[-1]
         try:
             self.main = start(*request)
         except Trouble as trouble:
             return (trouble.code, 0.0, False, trouble.kind, trouble.text)
         stopped = self.watch()
-        elapsed = time.monotonic() - begun
+        elapsed = time.monotonic() - started
         left = self.sweep()
         code = -signal.SIGKILL if self.status is None else os.waitstatus_to_exitcode(self.status)
         return (code, elapsed, stopped, "left" if left else "", left)
@@ -92,9 +92,8 @@ class Supervisor:
             message = self.listen(deadline)
             if message is GONE:
                 self.sweep()
-                os.write(
-                    log(self.err), FAREWELL
-                )  # its timestamp separates what was written before the end from what was written after
+                # its timestamp separates what was written before the end from what was written after
+                os.write(log(self.err), FAREWELL)
                 os._exit(0)
             if message and message[0] == "stop":
                 limit = time.monotonic() + float(message[1])
