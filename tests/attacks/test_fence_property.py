@@ -22,7 +22,7 @@ from doflow.guard.fence.scope import Scope
 from doflow.runs.catalogue import Run
 from doflow.runs.context import RunContext
 from doflow.runs.fingerprint import Key
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 
 TRACKED = ("a.txt", "src/b.py", "src/deep/c.py", "docs/PRD.md", "specs/001-x/input.md", "odd name\n.txt")
 NAMES = st.sampled_from(

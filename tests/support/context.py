@@ -22,7 +22,7 @@ from doflow.flow.parsing import loader
 from doflow.runs import catalogue, event_log
 from doflow.runs.catalogue import Run
 from doflow.runs.context import Options, RunContext, run_params
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 
 GOAL = "Log in by a link"
 RUN = "001-login"

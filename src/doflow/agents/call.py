@@ -18,9 +18,9 @@ from doflow.flow import findings, markdown
 from doflow.flow.model import Ask, Outcome, Profile, Status, Usage
 from doflow.guard import sandbox, stale_files
 from doflow.guard.fence.scope import Scope
-from doflow.runs import fingerprint, step_logs
+from doflow.runs import fingerprint, jobs
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util import atomic_files, state_folder
 from doflow.util.process import runner
 from doflow.util.process.runner import Result
@@ -56,8 +56,8 @@ def call_agent(
 
 def _reply(ask: Ask, job: Job, context: RunContext, session: Session | None) -> Outcome:
     """Send the call to the session; if it no longer exists, start a new one with the full prompt."""
-    log = step_logs.log_path(job, context, ask.attempt, ask.role)
-    out = step_logs.unused_log_path(job, context, ask.attempt, "repair") if ask.role == "repair" else log
+    log = jobs.log_path(job, context, ask.attempt, ask.role)
+    out = jobs.unused_log_path(job, context, ask.attempt, "repair") if ask.role == "repair" else log
     if session is not None:
         short = repair_prompt(job, context, ask) if ask.role == "repair" else ask.prompt
         outcome = send(replace(ask, prompt=short, resume=session.id, spent=session.spent), job, context, out)
@@ -104,8 +104,8 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     kept = Recording(ask, job, context) if context.options.record else None
     spending.log_call_start(ask, job, context, out)
     try:
-        tick = step_logs.heartbeat(job, context, out, vendor_cli.limit_complaint)
-        result = runner.run(command, out, err, step_logs.job_timeout(job, context), tick)
+        tick = jobs.heartbeat(job, context, out, vendor_cli.limit_complaint)
+        result = runner.run(command, out, err, jobs.job_timeout(job, context), tick)
     finally:
         if made:
             sandbox.leave(made)
@@ -113,7 +113,7 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     if order:
         outcome = subagent_order.check_order(ask, order, outcome, out)
     outcome = spending.log_call_end(ask, context, result, outcome, out)
-    step_logs.trim_logs(out, err)
+    jobs.trim_logs(out, err)
     if kept is not None:
         kept.end(result, outcome)
     if outcome.status is Status.RATE_LIMITED:

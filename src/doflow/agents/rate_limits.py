@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 from doflow.flow.model import Outcome, Profile, Retry, Status, Step
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util import deferred, timestamps
 from doflow.util.process import runner
 from doflow.util.text import format_duration

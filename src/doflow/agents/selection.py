@@ -11,7 +11,7 @@ from doflow.flow.model import BY_AGENT, Ask, Outcome, Profile, Step
 from doflow.flow.parsing import loader
 from doflow.guard import sandbox
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util.errors import UsageError
 
 

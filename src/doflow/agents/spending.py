@@ -16,7 +16,7 @@ from doflow.flow.model import Ask, Budget, Outcome, Profile, Status, Step
 from doflow.flow.parsing import syntax
 from doflow.runs import next_steps, usage
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.runs.usage import Spent
 from doflow.util import timestamps
 from doflow.util.errors import DoflowError, UsageError

@@ -170,7 +170,7 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> t
         "read_at": began,
         "about": {name: flow.about for name, flow in known.items()},
         "params": {
-            name: [(p.name, p.about, p.required, p.default) for p in flow.params] for name, flow in flows.items()
+            name: [(p.name, p.about, p.required, p.default) for p in flow.params] for name, flow in known.items()
         },
         "broken": broken,
         "sources": [*found.sources, *settings.sources(root), *dots],

@@ -13,7 +13,7 @@ from doflow.flow import markdown
 from doflow.git import history
 from doflow.guard.quarantine import Quarantine, open_parent
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util import atomic_files, state_folder
 
 #: suffixes of specs, plans, reports and images; anything else is code

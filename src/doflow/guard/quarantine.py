@@ -19,7 +19,7 @@ from pathlib import Path
 
 from doflow.git import history
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util import atomic_files, state_folder, timestamps
 from doflow.util.errors import WorldError
 

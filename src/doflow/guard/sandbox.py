@@ -19,7 +19,7 @@ from doflow.flow.model import Ask, Hook, Profile
 from doflow.guard.fence.scope import Scope
 from doflow.hooks import call_settings
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util import atomic_files, state_folder
 from doflow.util.errors import UsageError
 from doflow.util.globs import is_pattern

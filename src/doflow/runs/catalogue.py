@@ -71,10 +71,9 @@ def run_in_folder(root: Path, folder: str) -> Run | None:
         data = lockfile.read_lock_bytes(path) or b""
         lockfile.parse_lock(data, str(path))
         raise lockfile.unreadable_lock(str(path), "it does not name its flow", data)
-    goal = read_goal(root / folder)
     return Run(
-        session_layout.run_name(folder), head["flow"], folder, goal, head.get("goal", ""), head.get("branch", ""),
-        head.get("issue", ""), head.get("params", {}),
+        session_layout.run_name(folder), head["flow"], folder, read_goal(root / folder), head.get("goal", ""),
+        head.get("branch", ""), head.get("issue", ""), head.get("params", {}),
     )  # fmt: skip
 
 
@@ -85,9 +84,8 @@ def _seen(root: Path, folder: str) -> Run | None:
     except WorldError as trouble:
         name = session_layout.run_name(folder)
         entry = next(event_log.read_events(root / state_folder.RUNS / name / "events.jsonl"), {})
-        goal = read_goal(root / folder)
-        flow, branch = str(entry.get("flow", "")), str(entry.get("branch", name))
-        return Run(name, flow, folder, goal, digest(goal), branch, trouble=trouble)
+        goal, branch = read_goal(root / folder), str(entry.get("branch", name))
+        return Run(name, str(entry.get("flow", "")), folder, goal, digest(goal), branch, trouble=trouble)
 
 
 def choose_run(
@@ -250,9 +248,7 @@ def _run_from_events(root: Path, name: str) -> Run | None:
 def bare_issue(text: str) -> str | None:
     """The normalized issue; '' = no issue (`none`), None = not an issue."""
     words = text.strip().lstrip("#").strip().casefold()
-    if not words:
-        return None
-    return "" if words == "none" else words
+    return {"": None, "none": ""}.get(words, words)
 
 
 def same_issue(one: str, other: str) -> bool:
@@ -266,25 +262,22 @@ def format_issue(text: str) -> str:
     return (f"#{words}" if words.isdecimal() else text.strip()) if words else "none"
 
 
-_TEMPORARY = re.compile(r"\.doflow-[0-9a-f]{16}\.tmp")
-_BY_PID = re.compile(r".+\.\d+")
-_CACHE = re.compile(r"flows\.cache\.\d+")
-_BAD = re.compile(r"state\.db(-wal|-shm)?\.bad")
+_TEMPORARY = r"\.doflow-[0-9a-f]{16}\.tmp"
 
 
 def temporary_files(root: Path, layout: str) -> tuple[Path, ...]:
     """Temporary files left by killed processes; only valid while no run is active."""
     tops = dict.fromkeys((state_folder.NAME, layout, "specs", "plan"))
-    every = (*(path for top in tops for path in _walk(root / top)), *_walk(root, deep=False))
-    found = [path for path in every if _TEMPORARY.fullmatch(path.name)]
-    found += [path for path in _walk(root / state_folder.STAMPS) if _BY_PID.fullmatch(path.name)]
-    found += [path for path in _walk(root / state_folder.NAME, deep=False) if _CACHE.fullmatch(path.name)]
+    found = [path for top in tops for path in _files(root / top, _TEMPORARY)]
+    found += _files(root, _TEMPORARY, deep=False)
+    found += _files(root / state_folder.STAMPS, r".+\.\d+")
+    found += _files(root / state_folder.NAME, r"flows\.cache\.\d+", deep=False)
     return tuple(sorted(found))
 
 
 def unreadable_databases(root: Path) -> tuple[Path, ...]:
     """Unreadable doit databases that were renamed; the lock file and event log record what is done."""
-    return tuple(sorted(path for path in _walk(root / state_folder.NAME, deep=False) if _BAD.fullmatch(path.name)))
+    return tuple(sorted(_files(root / state_folder.NAME, r"state\.db(-wal|-shm)?\.bad", deep=False)))
 
 
 def orphaned_state_folders(root: Path, runs: Container[str]) -> tuple[Path, ...]:
@@ -296,12 +289,12 @@ def orphaned_state_folders(root: Path, runs: Container[str]) -> tuple[Path, ...]
 
 def disk_size(path: Path) -> int:
     """Size in bytes of a file, or of all files below a folder; links are not followed."""
-    files = _walk(path) if path.is_dir() and not path.is_symlink() else [path]
+    files = _files(path) if path.is_dir() and not path.is_symlink() else [path]
     return sum(file.lstat().st_size for file in files)
 
 
-def _walk(folder: Path, deep: bool = True) -> Iterator[Path]:
+def _files(folder: Path, pattern: str = "(?s).*", deep: bool = True) -> Iterator[Path]:
     for place, below, names in os.walk(folder):
-        yield from (Path(place, name) for name in names)
+        yield from (Path(place, name) for name in names if re.fullmatch(pattern, name))
         if not deep:
             below.clear()

@@ -15,9 +15,9 @@ from typing import Any
 from doflow.agents import registry
 from doflow.agents.adapters import claude, vendor_cli
 from doflow.flow.model import Ask, Outcome, Profile, Status, Step, Usage
-from doflow.runs import fingerprint, step_logs
+from doflow.runs import fingerprint, jobs
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.supervise import judge
 from doflow.supervise.panes import agent_pane, programs, screen, tmux
 from doflow.supervise.panes.agent_pane import AgentPane
@@ -49,8 +49,8 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
         context.events.add("warning", **job.where, message=f"{job.name} runs in tmux; watch it with: {attach}")
         turn = _Turn(pane, ask, job, context, pipeline_context)
         try:
-            tick = step_logs.heartbeat(job, context, out, vendor_cli.limit_complaint)
-            turn.wait(step_logs.job_timeout(job, context), tick)
+            tick = jobs.heartbeat(job, context, out, vendor_cli.limit_complaint)
+            turn.wait(jobs.job_timeout(job, context), tick)
         finally:
             pane.end()
     return _outcome(turn, ask, out)

@@ -20,7 +20,7 @@ from doflow.flow.model import BY_AGENT, Step
 from doflow.git import head_reader
 from doflow.runs import catalogue, freshness
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.runs.usage import Forecast
 from doflow.util.errors import DoflowError, UsageError
 

@@ -12,9 +12,9 @@ from doflow.engine.jobs.commit import find_marker
 from doflow.flow import markdown
 from doflow.flow.model import Outcome, Status
 from doflow.git import history
-from doflow.runs import step_logs
+from doflow.runs import jobs
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 
 if TYPE_CHECKING:
     from doflow.guard.snapshot_entries import Change
@@ -85,7 +85,7 @@ def record_returned(
         **job.where,
         key=job.key.key,
         files=made,
-        log=step_logs.log_path(job, context, attempt),
+        log=jobs.log_path(job, context, attempt),
         model=outcome.model,
         **call.session_fields(outcome),
         agent=outcome.agent,

@@ -9,9 +9,9 @@ from doflow.engine.jobs import commit_hooks
 from doflow.flow import backlog, markdown
 from doflow.flow.model import Outcome, Status, Step
 from doflow.git import commit, head_reader
-from doflow.runs import event_log, fingerprint, freshness, lockfile, step_logs
+from doflow.runs import event_log, fingerprint, freshness, jobs, lockfile
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.runs.lockfile import Artifact, StepRecord
 from doflow.util import atomic_files, timestamps
 from doflow.util.errors import WorldError
@@ -45,7 +45,7 @@ def complete_job(job: Job, context: RunContext, outcome: Outcome) -> Outcome:
             context.record.mark_uncommitted(job.name)
         context.record.settle(job.name)
         if job.paid:
-            step_logs.store_inputs(job, context)
+            jobs.store_inputs(job, context)
     return outcome
 
 

@@ -10,9 +10,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from doflow.runs import step_logs
+from doflow.runs import jobs
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util import atomic_files
 from doflow.util.errors import WorldError
 from doflow.util.process import runner
@@ -72,11 +72,11 @@ def _run(name: str, args: tuple[str, ...], job: Job, context: RunContext, index:
     program = os.path.join(_folder(context), name)
     if not (os.path.isfile(program) and os.access(program, os.X_OK)):
         return
-    log = step_logs.log_path(job, context, 1, name)
+    log = jobs.log_path(job, context, 1, name)
     Path(log).unlink(missing_ok=True)
     env = context.shell | {"GIT_EDITOR": ":"} | ({"GIT_INDEX_FILE": index} if index else {})
     command = Command((program, *args), env=env, cwd=context.head.top)
-    result = runner.run(command, log, log, step_logs.job_timeout(job, context))
+    result = runner.run(command, log, log, jobs.job_timeout(job, context))
     if result.code or result.stopped:
         last = "\n".join(f"    {line}" for line in runner.tail(log, 1500).strip().splitlines()[-12:])
         words = runner.explain(result, (f"the hook {name}",))

@@ -19,7 +19,7 @@ from doflow.guard import quarantine
 from doflow.guard.fence.fence import Fence
 from doflow.runs import fingerprint, freshness
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util.hints import Next
 from doflow.util.process import runner
 

@@ -11,7 +11,7 @@ from doflow.flow.model import Outcome, Status
 from doflow.guard.fence.scope import Scope
 from doflow.runs import next_steps
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util.hints import Next
 
 QUARANTINE = ("doflow", "quarantine", "list")

@@ -17,7 +17,7 @@ from doflow.guard.snapshot_entries import Change
 from doflow.runs import event_log, lockfile
 from doflow.runs.context import RunContext
 from doflow.runs.fingerprint import Key
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.runs.lockfile import Artifact, Lock, StepRecord
 from doflow.util import atomic_files
 

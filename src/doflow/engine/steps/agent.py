@@ -8,7 +8,7 @@ from doflow.flow.model import Outcome, Step
 from doflow.guard import stale_files
 from doflow.guard.fence.fence import Fence
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 
 
 def run(step: Step, context: RunContext, fence: Fence) -> Outcome:

@@ -15,9 +15,9 @@ from typing import Any
 from doflow.engine.jobs import job_runner
 from doflow.flow.model import Outcome, Status, Step
 from doflow.guard.fence.fence import Fence
-from doflow.runs import mutex, next_steps, session_layout, step_logs
+from doflow.runs import jobs, mutex, next_steps, session_layout
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util import state_folder
 from doflow.util.hints import Next
 from doflow.util.process import environment, runner as process
@@ -34,13 +34,13 @@ def _session(job: Job, context: RunContext, attempt: int) -> Outcome:
     report = context.files.path(job.step.reads[0].path)
     folder = _folder(context, context.files.text(report) or "")
     context.events.add("session", step=job.step.id, dir=folder, message=f"bug-fix session {folder}/")
-    log = step_logs.log_path(job, context, attempt)
+    log = jobs.log_path(job, context, attempt)
     Path(log).unlink(missing_ok=True)
     env = environment.for_shell(context.environ, {session_layout.FLAG: "true", mutex.LENT: "3"})
     command = Command(_argv(folder, report, context), env=env, cwd=str(context.root))
     with process.lending(mutex.own_descriptor(context.root)):
         limits = job.step.timeout or Timeout(0, 0)
-        result = process.run(command, log, log, limits, step_logs.heartbeat(job, context, log))
+        result = process.run(command, log, log, limits, jobs.heartbeat(job, context, log))
     context.reload_git()  # it committed on the same branch
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, "interrupted")

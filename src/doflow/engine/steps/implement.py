@@ -11,7 +11,7 @@ from doflow.guard import early_code
 from doflow.guard.fence.fence import Fence
 from doflow.runs import freshness, next_steps, session_layout
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util.errors import DoflowError, Undecided, UsageError
 from doflow.util.hints import Next
 

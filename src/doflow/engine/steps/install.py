@@ -10,7 +10,7 @@ from doflow.flow.model import Outcome, Status, Step
 from doflow.guard import stale_files
 from doflow.guard.fence.fence import Fence
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util import atomic_files
 from doflow.util.hints import Next
 

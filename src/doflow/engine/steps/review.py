@@ -21,9 +21,9 @@ from doflow.flow.findings import Finding
 from doflow.flow.model import Outcome, Status, Step
 from doflow.guard import quarantine
 from doflow.guard.fence.fence import Fence
-from doflow.runs import fingerprint, next_steps, step_logs
+from doflow.runs import fingerprint, jobs, next_steps
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.runs.lockfile import Artifact
 from doflow.util import atomic_files
 from doflow.util.hints import Next
@@ -155,7 +155,7 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], context: RunCon
     def produce(job: Job, context: RunContext, attempt: int) -> Outcome:
         ask = call.build_ask(job, context, selection.find_profile(job.step, context), attempt, "fixer", "")
         prompt = prompt_text.fix_prompt(step.id, context.run.dir, listed, files, writes is None)
-        log = step_logs.log_path(job, context, attempt, "fixer")
+        log = jobs.log_path(job, context, attempt, "fixer")
         return call.send(replace(ask, prompt=prompt, round=now.round), job, context, log)
 
     outcome = job_runner.run_job(work, context, fence, produce)
@@ -232,10 +232,10 @@ def run_review_command(job: Job, context: RunContext) -> Outcome:
         "--project-dir",
         str(context.root),
     )
-    log = step_logs.log_path(job, context, 1)
+    log = jobs.log_path(job, context, 1)
     Path(log).unlink(missing_ok=True)
     command = Command((*argv, *options), env=context.step_environment(step.id), cwd=str(context.root))
-    result = process.run(command, log, log, step_logs.job_timeout(job, context), step_logs.heartbeat(job, context, log))
+    result = process.run(command, log, log, jobs.job_timeout(job, context), jobs.heartbeat(job, context, log))
     output = process.tail(log, 1500)
     steps = next_steps.show_logs_then_resume(step.id, context, "shows its output")
     if result.stopped == "cancelled":

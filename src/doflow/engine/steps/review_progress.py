@@ -13,7 +13,7 @@ from doflow.flow.model import Step
 from doflow.git import history
 from doflow.runs import fingerprint, freshness
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 
 
 @dataclass(frozen=True, slots=True)

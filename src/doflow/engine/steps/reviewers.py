@@ -11,9 +11,9 @@ from doflow.flow import findings
 from doflow.flow.findings import Answer
 from doflow.flow.model import Outcome, Status
 from doflow.git import history
-from doflow.runs import fingerprint, step_logs
+from doflow.runs import fingerprint, jobs
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util.hints import Next
 from doflow.util.process import runner
 
@@ -66,7 +66,7 @@ def _call(job: Job, now: Progress, persona: str, context: RunContext, attempt: i
     ask = call.build_ask(job, context, selection.find_profile(job.step, context), attempt, "persona", "")
     prompt = _prompt(job, now, persona, context)
     ask = replace(ask, prompt=prompt, persona=persona, round=now.round, makes=(), read_only=True)
-    return call.send(ask, job, context, step_logs.log_path(job, context, attempt, part=f"{now.round}:{persona}"))
+    return call.send(ask, job, context, jobs.log_path(job, context, attempt, part=f"{now.round}:{persona}"))
 
 
 def preview(job: Job, persona: str, context: RunContext) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from doflow.agents import call, rate_limits
 from doflow.engine.jobs import agent_results, job_runner
 from doflow.flow.model import Outcome, Status, Step
-from doflow.runs import fingerprint, next_steps, step_logs
+from doflow.runs import fingerprint, jobs, next_steps
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util.hints import Next
 from doflow.util.process import runner as process
 from doflow.util.process.runner import Command
@@ -99,12 +99,12 @@ def _run(job: Job, context: RunContext, attempt: int) -> Outcome:
     params = context.params_of(step)
     argv = tuple(fingerprint.substitute(word, params) for word in step.run)
     argv = argv or ("sh", "-c", fingerprint.substitute(step.shell, params))
-    log = step_logs.unused_log_path(job, context, attempt) if step.again else step_logs.log_path(job, context, attempt)
-    step_logs.begin_log(log, context)
+    log = jobs.unused_log_path(job, context, attempt) if step.again else jobs.log_path(job, context, attempt)
+    jobs.begin_log(log, context)
     command = Command(argv, env=context.step_environment(step.id, job.makes or None), cwd=str(context.root))
-    tick = step_logs.heartbeat(job, context, log)
-    result = process.run(command, log, log, step_logs.job_timeout(job, context), tick)
-    step_logs.end_log(log, context)
+    tick = jobs.heartbeat(job, context, log)
+    result = process.run(command, log, log, jobs.job_timeout(job, context), tick)
+    jobs.end_log(log, context)
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, "interrupted")
     if result.code == 0 and not result.stopped:

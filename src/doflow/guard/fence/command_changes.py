@@ -13,7 +13,7 @@ from doflow.git import uncommitted_work
 from doflow.guard.fence.scope import Scope, is_git_file
 from doflow.guard.snapshot_entries import Change, Snapshot
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 
 _MANY = 5
 

@@ -22,7 +22,7 @@ from doflow.guard.fence.scope import Scope
 from doflow.guard.fence.workspace import Ground
 from doflow.guard.snapshot_entries import Change, Item, Snapshot
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util import file_signature
 from doflow.util.errors import WorldError
 from doflow.util.file_signature import FileSignature

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from doflow.guard.snapshot_entries import Change, Item
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util.process.runner import ALIVE
 from doflow.util.process.supervisor import FAREWELL
 

@@ -6,7 +6,7 @@ from doflow.flow import markdown
 from doflow.guard import snapshot_walk
 from doflow.runs import session_layout
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.runs.lockfile import NAME as LOCK
 from doflow.util.globs import ALWAYS
 

@@ -16,7 +16,7 @@ from doflow.guard.quarantine import Quarantine
 from doflow.guard.snapshot_entries import Change, Item, Snapshot
 from doflow.runs import fingerprint
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.runs.lockfile import NAME as LOCK
 from doflow.util import atomic_files, state_folder
 from doflow.util.errors import WorldError

@@ -10,7 +10,7 @@ import pytest
 from doflow.engine.jobs import outcomes
 from doflow.flow.model import Outcome, Status, Step
 from doflow.runs.fingerprint import Key
-from doflow.runs.job import Job
+from doflow.runs.jobs import Job
 from doflow.util.hints import Next, Target
 
 RESUME = ("doit", "tiny")

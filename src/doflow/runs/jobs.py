@@ -1,14 +1,17 @@
-"""Log files, time limits and heartbeats of a job's programs, and a store of the job's inputs."""
+"""Jobs: one unit of work for an agent or a command; its log files, time limit and heartbeat, and a store of its inputs."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from doflow.flow import plan
+from doflow.flow.markdown import Phase
+from doflow.flow.model import BY_AGENT, Step
 from doflow.runs.context import RunContext
-from doflow.runs.job import Job
+from doflow.runs.fingerprint import Key
 from doflow.util import atomic_files, state_folder
 from doflow.util.process.runner import Timeout
 from doflow.util.text import format_duration
@@ -17,6 +20,47 @@ _SPARE = ".spare"
 LARGE = 64_000_000  # bytes
 _BEGINNING = 4_000_000
 _PIECE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A step, or one phase of one. `makes` are paths from the project's root; `writes` None = everything unprotected.
+
+    `of`: how many phases there are."""
+
+    step: Step
+    key: Key
+    makes: tuple[str, ...] = ()
+    writes: tuple[str, ...] | None = ()
+    phase: Phase | None = None
+    last: bool = False
+    subject: str = ""
+    repairs: frozenset[str] = frozenset()
+    of: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.step.id}:{self.phase.number}" if self.phase else self.step.id
+
+    @property
+    def where(self) -> dict[str, str]:
+        """How event log entries name it."""
+        return {"step": self.step.id, "phase": self.phase.number} if self.phase else {"step": self.step.id}
+
+    @property
+    def commits(self) -> bool:
+        return bool(self.makes) or self.phase is not None
+
+    @property
+    def paid(self) -> bool:
+        """Whether an agent does it; its start is synced to disk before the call."""
+        return self.step.kind in BY_AGENT
+
+    @property
+    def watched(self) -> bool:
+        """Whether files are compared before and after: for agents, and for commands whose flow limits what they may write."""
+        asked = self.step.kind == "shell" and (self.step.writes is not None or bool(self.step.protect))
+        return self.paid or self.step.repair > 0 or asked
 
 
 def store_inputs(job: Job, context: RunContext) -> None:
@@ -50,11 +94,11 @@ def unused_log_path(job: Job, context: RunContext, attempt: int, role: str = "st
     return path
 
 
-def _earlier(stem: str, context: RunContext, begun: int) -> int:
+def _earlier(stem: str, context: RunContext, known: int) -> int:
     """The number of attempts by earlier commands, from the event log and the log folder; looked up once."""
     found = context.record.log_number(stem)
     if found is None:
-        numbers = [begun]
+        numbers = [known]
         with suppress(OSError):
             names = (name for name in os.listdir(context.logs) if name.startswith(f"{stem}."))
             numbers += [int(part) for name in names if (part := name[len(stem) + 1 :].partition(".")[0]).isdecimal()]

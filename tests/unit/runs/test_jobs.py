@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from doflow.runs import step_logs
+from doflow.runs import jobs
 
 
 def numbered(count: int) -> bytes:
@@ -17,7 +17,7 @@ def test_a_log_that_is_too_long_keeps_whole_lines_of_both_ends(tmp_path: Path) -
     log = tmp_path / "a.log"
     log.write_bytes(numbered(100_000))
 
-    left = step_logs.trim_middle(str(log), most=100_000)
+    left = jobs.trim_middle(str(log), most=100_000)
 
     head, words, tail = log.read_bytes().partition(b"doflow: ")[0], *log.read_bytes().partition(b"doflow: ")[1:]
     said, _, end = tail.partition(b"\n")
@@ -33,7 +33,7 @@ def test_a_log_that_is_short_enough_stays_as_it_is(size: int, tmp_path: Path) ->
     log = tmp_path / "a.log"
     log.write_bytes(b"x" * size)
 
-    assert step_logs.trim_middle(str(log), most=100_000) == 0
+    assert jobs.trim_middle(str(log), most=100_000) == 0
     assert log.read_bytes() == b"x" * size
 
 
@@ -41,7 +41,7 @@ def test_a_log_without_lines_is_cut_all_the_same(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_bytes(b"x" * 3_000_000)
 
-    step_logs.trim_middle(str(log), most=1_000_000)
+    jobs.trim_middle(str(log), most=1_000_000)
 
     assert log.stat().st_size < 1_000_200
 
@@ -52,7 +52,7 @@ def test_a_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a.log").symlink_to(other)
 
     with pytest.raises(OSError):
-        step_logs.trim_middle(str(tmp_path / "a.log"), most=1_000_000)
-    step_logs.trim_logs(str(tmp_path / "a.log"), str(tmp_path / "none"))
+        jobs.trim_middle(str(tmp_path / "a.log"), most=1_000_000)
+    jobs.trim_logs(str(tmp_path / "a.log"), str(tmp_path / "none"))
 
     assert other.stat().st_size == 3_000_000
