@@ -74,10 +74,8 @@ def review_prompt(
         )
     parts += [_input(given) for given in inputs]
     if code:
-        shown = code if len(code) <= INPUT_LIMIT else None
-        parts.append(
-            _input(Input("what changed", shown)) if shown else "## The code\n\nToo large to show: read it with git."
-        )
+        large = "## The code\n\nToo large to show: read it with git."
+        parts.append(_input(Input("what changed", code)) if len(code) <= INPUT_LIMIT else large)
     parts.append(_ANSWER)
     return "\n\n".join(part for part in parts if part) + "\n"
 

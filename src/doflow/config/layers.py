@@ -151,9 +151,7 @@ def _setting_path(parts: list[str], layers: LayeredSettings) -> Keys:
 
 def _matching_name(part: str, here: Mapping[str, Any], path: list[str]) -> str:
     same = (name for name in here if name.lower().replace("-", "_") == part.replace("-", "_"))
-    if path == ["gates"]:
-        part = part.replace("after_", "after-", 1)
-    return next(same, part)
+    return next(same, part.replace("after_", "after-", 1) if path == ["gates"] else part)
 
 
 def _nested(path: Keys, value: object) -> dict[str, Any]:

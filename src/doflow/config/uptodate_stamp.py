@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 
 from doflow.util import atomic_files, file_signature, state_folder
 from doflow.util.errors import WorldError
@@ -89,10 +90,8 @@ def write_stamp(
 
 
 def remove_stamp(root: str, flow: str) -> None:
-    try:
+    with suppress(FileNotFoundError, IsADirectoryError):
         os.unlink(stamp_path(root, flow))
-    except (FileNotFoundError, IsADirectoryError):
-        pass
 
 
 def settings_overrides(environ: dict[str, str]) -> list[list[str]]:

@@ -20,7 +20,9 @@ from doflow.util.hints import Next
 
 def with_lost_runs(root: Path, flow: Flow, layout: str, head: Head, known: tuple[Run, ...]) -> tuple[Run, ...]:
     """The known runs and those found in git history. Call it with the run lock held: it may restore a lock file."""
-    lost = [name for name in _folders(root / layout) if not (root / layout / name / lockfile.NAME).exists()]
+    paths = [root / layout / name for name in session_layout.list_folder(root / layout)]
+    folders = [path for path in paths if path.is_dir() and not path.is_symlink()]
+    lost = [path.name for path in folders if not (path / lockfile.NAME).exists()]
     if not lost or not head.commit:
         return known
     found = {run.name: run for run in known}
@@ -46,13 +48,6 @@ def _remembered(root: Path, flow: Flow, folder: str, head: Head) -> Run | None:
     goal = catalogue.read_goal(root / folder)
     branch = name if name in refs.branch_names(head) else head.branch
     return Run(name, flow.name, folder, goal, catalogue.digest(goal), branch)
-
-
-def _folders(folder: Path) -> list[str]:
-    try:
-        return [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def branch_is_gone(context: RunContext) -> bool:

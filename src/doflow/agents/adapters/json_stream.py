@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from doflow.util.process.runner import Result
@@ -96,11 +97,12 @@ def _decoded(decode: Callable[[str, int], tuple[Any, int]], line: str) -> Iterat
 
 
 def _lines(path: str, text: Callable[[], str]) -> Iterator[bytes]:
-    """The lines of a log; overlong lines are skipped."""
+    """The lines of a log, or of `text` if there is none; overlong lines are skipped."""
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below; only its opening may fail quietly
     except OSError:
-        yield from _told(text)
+        with suppress(OSError):
+            yield from map(bytes.strip, text().encode("utf-8", "replace").split(b"\n"))
         return
     with file:
         while line := file.readline(LONGEST):
@@ -109,11 +111,3 @@ def _lines(path: str, text: Callable[[], str]) -> Iterator[bytes]:
                 continue
             while (line := file.readline(LONGEST)) and not line.endswith(b"\n"):
                 pass
-
-
-def _told(text: Callable[[], str]) -> list[bytes]:
-    """The lines of `text`, if there is no log file."""
-    try:
-        return [line.strip() for line in text().encode("utf-8", "replace").split(b"\n")]
-    except OSError:
-        return []

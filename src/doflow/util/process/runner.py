@@ -279,9 +279,9 @@ def _attend(supervisor: _Supervisor, watch: _Watch) -> Answer | None:
     """Wait for the answer; check the program five times a second and stop it when it must."""
     poll = select.poll()
     poll.register(supervisor.answers, select.POLLIN)
-    granted = deadline = float("inf")
     if poll.poll(BRIEF):
         return supervisor.receive()
+    granted = deadline = float("inf")
     deferred.now()
     while not poll.poll(1 + 1000 * deferred.wait(INTERVAL)):
         deferred.due()

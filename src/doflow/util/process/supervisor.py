@@ -170,7 +170,10 @@ def start(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, stdin: bytes, 
         opened.append(source(stdin))
         opened.append(log(out))
         opened.append(opened[1] if err == out else log(err))
-        enter(cwd)
+        try:
+            os.chdir(cwd)
+        except OSError as error:
+            raise Trouble(126, "start", f"cannot enter the folder {os.fsdecode(cwd)}: {error.strerror}") from error
         return spawn(argv, env, [(os.POSIX_SPAWN_DUP2, opened[target], target) for target in (0, 1, 2)])
     finally:
         for descriptor in set(opened):
@@ -210,13 +213,6 @@ def log(path: bytes) -> int:
         raise Trouble(126, "log", f"cannot write the log {os.fsdecode(path)}: {error.strerror}") from error
     os.set_blocking(descriptor, True)
     return descriptor
-
-
-def enter(cwd: bytes) -> None:
-    try:
-        os.chdir(cwd)
-    except OSError as error:
-        raise Trouble(126, "start", f"cannot enter the folder {os.fsdecode(cwd)}: {error.strerror}") from error
 
 
 def spawn(argv: list[bytes], env: dict[bytes, bytes], actions: list[tuple[int, int, int]]) -> int:
