@@ -19,6 +19,7 @@ from doflow.runs.usage import Spent
 #: who approves where no person does
 AUTO = "auto_approve"
 _REVIEW = frozenset({"review_started", "review_answer", "review_voided", "review_fixed"})
+_DECIDES = ("approved", "gate", "rejected", "reset", "adopted")
 _ENDS = frozenset({"stopped", "step_complete", "phase_complete", "error", "reset", "adopted"})
 
 
@@ -102,7 +103,6 @@ class RunRecord:
         self.run = run
 
     def complete(self, name: str, record: StepRecord, artifacts: Mapping[str, Artifact]) -> None:
-        """A step or a phase is done."""
         self._steps[name] = record
         self._artifacts.update(artifacts)
 
@@ -140,7 +140,6 @@ class RunRecord:
         self._approvals[name] = approval
 
     def withdraw_approval(self, name: str) -> bool:
-        """True if there was one."""
         return self._approvals.pop(name, None) is not None
 
     def reject(self, name: str, note: str) -> None:
@@ -212,7 +211,8 @@ class RunRecord:
         approved: dict[str, Approval] = {}
         for entry in entries:
             self._load(entry, alone)
-            self._load_decision(approved, entry, alone)
+            if entry["event"] in _DECIDES:  # others may hold anything after damage to the log
+                self._load_decision(approved, entry, alone)
         for name, approval in approved.items():
             known = self._approvals.get(name)
             if known is None or (known.digest != approval.digest and known.at < approval.at):
