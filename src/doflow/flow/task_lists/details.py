@@ -1,0 +1,149 @@
+"""What a task says about itself: marks, files, dependencies and requirements in its text and in the lines below it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+_MARK = re.compile(r"\[(?:(P)(?::[\w-]{1,40})?|(US[ -]?\d{1,4}[^\]\[]{0,40}|Story[^\]\[]{0,40}))\]", re.IGNORECASE)
+_LABEL = re.compile(r"[-*+•\s_]*(?P<key>[^\W\d][\w /-]{0,30}?)[*_`]*[ \t]?[:：][*_]*\s*(?P<value>.*)$", re.DOTALL)
+_FILES = frozenset({"file", "files", "files to modify", "files to create", "path", "paths"})
+_REQUIREMENTS = frozenset(
+    {"requirement", "requirements", "validates", "req", "reqs", "ac", "acs", "acceptance criteria", "refs", "satisfies"}
+)
+_REQUIREMENT = re.compile(r"(?:requirements?\s+)?#?([A-Z]{0,5}-?\d{1,5}(?:\.\d{1,5})*)", re.IGNORECASE)
+_INLINE_REQUIREMENT = re.compile(r"\b(?:N?FR|REQ|SC)-\d{1,5}\b")
+_CRITERIA = re.compile(r"\(ACs?\b[:\s]{0,2}([^()]{1,120})\)", re.IGNORECASE)
+_DEPENDS = re.compile(
+    r"\b(?:depend(?:s|ing|ent)?[ \t]{1,2}(?:up)?on|depends|dependenc(?:y|ies)(?=[*_]*:)|blocked[ \t]by|abhängig von|dépend de"
+    r"|depende de|dipende da|зависит от|phụ thuộc(?: vào)?)|依赖于?|依賴於?|依存|의존",
+    re.IGNORECASE,
+)
+_TOKEN = r"[A-Z]{0,10}[-_]?\d{1,9}(?:\.\d{1,9}){0,9}[a-z]?"
+_DEPENDENCY = re.compile(
+    rf"(?:[\s,;:：&+/、，\[\]`*_(（]|\b(?:and|tasks?|und|et|y|和|と)\b){{0,12}}#?({_TOKEN})\b"
+    rf"(?:[\]`*]*[ \t]?(?:-|–|—|\.\.|to|through)[ \t]?[\[`*]*({_TOKEN})\b)?",
+    re.IGNORECASE,
+)
+_WINDOW = 400  # characters after "depends on" in which ids are looked for
+_LONGEST_RANGE = 100
+_NAMES = frozenset({"Makefile", "Dockerfile", "Justfile", "Procfile", "Gemfile", "Rakefile", "LICENSE", ".gitignore", ".env"})
+_EXTENSIONS = frozenset(
+    "astro bash bat c cc cfg conf cpp cs csproj css csv cts cxx dart dockerfile ejs env ex exs fs go gradle graphql h hcl hpp html"
+    " http ini ipynb java jinja js json jsonc jsx kt kts less lock lua m md mdc mdx mjs mk mm mts php pl plist po prisma properties"
+    " proto ps1 psm1 py pyi r rb resx rs rst sass scala scss sh sln slnx sql svelte svg swift tf tfvars toml ts tsv tsx txt vue wasm"
+    " xaml xml yaml yml zig".split()
+)
+_PATH = re.compile(r"(?:\.{0,2}/)?(?:[\w.@+()\[\]{}*~$-]+/)*[\w.@+()\[\]{}*~$,-]*")
+_EXTENSION = re.compile(r".*\w\.([A-Za-z][A-Za-z0-9]{0,9})")
+_LINE_REFERENCE = re.compile(r"(?::\d+(?:[-–]\d+)?|#L\d+.*)$")
+
+
+def split_marks(text: str) -> tuple[str, bool, str]:
+    """The text without its leading marks, whether `[P]` is among them, and the story (`US1`)."""
+    parallel, story = False, ""
+    while found := _MARK.match(text):
+        parallel, story = parallel or found[1] is not None, story or found[2] or ""
+        text = text[found.end() :].lstrip()
+    for found in _MARK.finditer(text[:80]) if "[" in text[:80] else ():  # behind an emoji or a bold word
+        parallel, story = parallel or found[1] is not None, story or found[2] or ""
+    return text, parallel, story
+
+
+def find_files(text: str, notes: Iterable[str]) -> tuple[str, ...]:
+    """Paths in backticks, plain paths, and what `files:` lines name."""
+    found: dict[str, None] = {}
+    for line in (text, *notes):
+        if label := _label(line, _FILES):
+            found.update(dict.fromkeys(_items(label)))
+        elif "." in line or "/" in line:
+            found.update(dict.fromkeys(_paths(line)))
+    return tuple(found)
+
+
+def find_depends(text: str, notes: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """What follows "depends on": ids, each as a range (`T001`, `T003`); the end is '' for a single id."""
+    for line in (text, *notes):
+        place = 0
+        while found := _DEPENDS.search(line, place):
+            place = found.end()
+            while one := _DEPENDENCY.match(line, place, found.end() + _WINDOW):
+                place = one.end()
+                yield one[1], one[2] or ""
+
+
+def find_requirements(text: str, notes: Iterable[str]) -> tuple[str, ...]:
+    """`_Requirements: 1.1, 2.3_` (in any language: dotted numbers in italics), `(AC: 1, 2)`, `FR-001`."""
+    found: dict[str, None] = {}
+    for line in (text, *notes):
+        if label := _label(line, _REQUIREMENTS) or _italics(line):
+            found.update(dict.fromkeys(one[1] for item in _items(label) if (one := _REQUIREMENT.match(item))))
+        elif "(" in line and (criteria := _CRITERIA.search(line)):
+            found.update(dict.fromkeys(one[1] for item in _items(criteria[1]) if (one := _REQUIREMENT.fullmatch(item))))
+        if "-" in line:
+            found.update(dict.fromkeys(_INLINE_REQUIREMENT.findall(line)))
+    return tuple(found)
+
+
+def _label(line: str, keys: frozenset[str]) -> str:
+    """The value of a line `key: value`, whatever marks are around the key."""
+    found = _LABEL.match(line) if ":" in line[:60] or "：" in line[:60] else None
+    return found["value"].rstrip("_* ") if found and found["key"].strip().lower() in keys else ""
+
+
+def _italics(line: str) -> str:
+    """The value of `_words: 1.1, 2.3_`."""
+    bare = line.lstrip("-*+• \t")
+    if not (bare.startswith("_") and bare.endswith("_") and (found := _LABEL.match(bare))):
+        return ""
+    value = found["value"].rstrip("_ ")
+    is_numbers = all("." in item and _REQUIREMENT.fullmatch(item) for item in _items(value))
+    return value if is_numbers and not _DEPENDS.match(found["key"]) else ""
+
+
+def _items(value: str) -> list[str]:
+    return [name for part in re.split("[,，、;]", value) if (name := part.strip().strip("`*[]").strip())]
+
+
+def _paths(line: str) -> Iterator[str]:
+    for place, part in enumerate(line.split("`")):
+        if place % 2:
+            name = _LINE_REFERENCE.sub("", part)
+            if _is_path(name, is_code=True):
+                yield name
+        elif "/" in part or "." in part:
+            for word in part.split():
+                name = _LINE_REFERENCE.sub("", word.strip("*_~\"'“”‘’<>,;:.!?、，。；：（）").removesuffix(")"))
+                name = name if name.count("(") == name.count(")") else name.lstrip("(")
+                if _is_path(name, is_code=False):
+                    yield name
+
+
+def _is_path(name: str, is_code: bool) -> bool:
+    """A relative path with a known or any extension; in backticks also a folder (`src/app`) or a well-known name."""
+    if not 1 < len(name) < 300 or "//" in name or not _PATH.fullmatch(name):
+        return False
+    if name in _NAMES:
+        return is_code
+    last = name.rstrip("/").rpartition("/")[2]
+    found = _EXTENSION.fullmatch(last)
+    if "/" not in name:
+        return found is not None and found[1].lower() in _EXTENSIONS and "(" not in name
+    if name.startswith(("/", "@")):
+        return found is not None and found[1].lower() in _EXTENSIONS
+    if found is not None:
+        return True
+    return name.endswith("/") or (is_code and "(" not in last and "$" not in name)
+
+
+def known_dependencies(
+    pairs: Iterable[tuple[str, str]], order: Sequence[str], places: dict[str, int]
+) -> Iterator[tuple[str, bool]]:
+    """Each id that a task depends on, and whether the list has it. Ranges become what the list has between the two."""
+    for first, last in pairs:
+        if last and first in places and last in places and 0 < places[last] - places[first] < _LONGEST_RANGE:
+            for name in order[places[first] : places[last] + 1]:
+                yield name, True
+        else:
+            for name in (first, last) if last else (first,):
+                yield name, name in places
