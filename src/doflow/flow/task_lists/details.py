@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 _MARK = re.compile(r"\[(?:(P)(?::[\w-]{1,40})?|(US[ -]?\d{1,4}[^\]\[]{0,40}|Story[^\]\[]{0,40}))\]", re.IGNORECASE)
-_LABEL = re.compile(r"[-*+•\s_]*(?P<key>[^\W\d][\w /-]{0,30}?)[*_`]*[ \t]?[:：][*_]*\s*(?P<value>.*)$", re.DOTALL)
+_LABEL = re.compile(r"[-*+•\s_]*(?P<key>[^\W\d_](?:[^\W_]|[ /-]){0,30}?)[*_`]*[ \t]?[:：][*_]*(?P<value>.*)", re.DOTALL)
 _FILES = frozenset({"file", "files", "files to modify", "files to create", "path", "paths"})
 _REQUIREMENTS = frozenset(
     {"requirement", "requirements", "validates", "req", "reqs", "ac", "acs", "acceptance criteria", "refs", "satisfies"}
@@ -25,14 +25,17 @@ _DEPENDENCY = re.compile(
     rf"(?:[\]`*]*[ \t]?(?:-|–|—|\.\.|to|through)[ \t]?[\[`*]*({_TOKEN})\b)?",
     re.IGNORECASE,
 )
+_FRONT = 120  # characters of a text in which its marks are looked for
 _WINDOW = 400  # characters after "depends on" in which ids are looked for
-_LONGEST_RANGE = 100
-_NAMES = frozenset({"Makefile", "Dockerfile", "Justfile", "Procfile", "Gemfile", "Rakefile", "LICENSE", ".gitignore", ".env"})
-_EXTENSIONS = frozenset(
-    "astro bash bat c cc cfg conf cpp cs csproj css csv cts cxx dart dockerfile ejs env ex exs fs go gradle graphql h hcl hpp html"
-    " http ini ipynb java jinja js json jsonc jsx kt kts less lock lua m md mdc mdx mjs mk mm mts php pl plist po prisma properties"
-    " proto ps1 psm1 py pyi r rb resx rs rst sass scala scss sh sln slnx sql svelte svg swift tf tfvars toml ts tsv tsx txt vue wasm"
-    " xaml xml yaml yml zig".split()
+_NAMES = frozenset(
+    {"Makefile", "Dockerfile", "Justfile", "Procfile", "Gemfile", "Rakefile", "LICENSE", ".gitignore", ".env"}
+)
+_KNOWN_EXTENSION = re.compile(
+    "astro|bash|bat|c|cc|cfg|conf|cpp|cs|csproj|css|csv|cts|cxx|dart|dockerfile|ejs|env|ex|exs|fs|go|gradle"
+    "|graphql|h|hcl|hpp|html|http|ini|ipynb|java|jinja|js|json|jsonc|jsx|kt|kts|less|lock|lua|m|md|mdc|mdx|mjs"
+    "|mk|mm|mts|php|pl|plist|po|prisma|properties|proto|ps1|psm1|py|pyi|r|rb|resx|rs|rst|sass|scala|scss|sh|sln"
+    "|slnx|sql|svelte|svg|swift|tf|tfvars|toml|ts|tsv|tsx|txt|vue|wasm|xaml|xml|yaml|yml|zig",
+    re.IGNORECASE,
 )
 _PATH = re.compile(r"(?:\.{0,2}/)?(?:[\w.@+()\[\]{}*~$-]+/)*[\w.@+()\[\]{}*~$,-]*")
 _EXTENSION = re.compile(r".*\w\.([A-Za-z][A-Za-z0-9]{0,9})")
@@ -41,13 +44,12 @@ _LINE_REFERENCE = re.compile(r"(?::\d+(?:[-–]\d+)?|#L\d+.*)$")
 
 def split_marks(text: str) -> tuple[str, bool, str]:
     """The text without its leading marks, whether `[P]` is among them, and the story (`US1`)."""
-    parallel, story = False, ""
-    while found := _MARK.match(text):
+    parallel, story, end = False, "", 0
+    for found in _MARK.finditer(text[:_FRONT]) if "[" in text[:_FRONT] else ():
         parallel, story = parallel or found[1] is not None, story or found[2] or ""
-        text = text[found.end() :].lstrip()
-    for found in _MARK.finditer(text[:80]) if "[" in text[:80] else ():  # behind an emoji or a bold word
-        parallel, story = parallel or found[1] is not None, story or found[2] or ""
-    return text, parallel, story
+        if not text[end : found.start()].strip():  # another mark may stand behind an emoji or a bold word: it stays
+            end = found.end()
+    return text[end:].lstrip(), parallel, story
 
 
 def find_files(text: str, notes: Iterable[str]) -> tuple[str, ...]:
@@ -62,7 +64,7 @@ def find_files(text: str, notes: Iterable[str]) -> tuple[str, ...]:
 
 
 def find_depends(text: str, notes: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """What follows "depends on": ids, each as a range (`T001`, `T003`); the end is '' for a single id."""
+    """The ids after "depends on", as ranges: (`T001`, `T003`), or (`T001`, '') for a single one."""
     for line in (text, *notes):
         place = 0
         while found := _DEPENDS.search(line, place):
@@ -88,7 +90,7 @@ def find_requirements(text: str, notes: Iterable[str]) -> tuple[str, ...]:
 def _label(line: str, keys: frozenset[str]) -> str:
     """The value of a line `key: value`, whatever marks are around the key."""
     found = _LABEL.match(line) if ":" in line[:60] or "：" in line[:60] else None
-    return found["value"].rstrip("_* ") if found and found["key"].strip().lower() in keys else ""
+    return found["value"].strip("_* ") if found and found["key"].strip().lower() in keys else ""
 
 
 def _italics(line: str) -> str:
@@ -96,7 +98,7 @@ def _italics(line: str) -> str:
     bare = line.lstrip("-*+• \t")
     if not (bare.startswith("_") and bare.endswith("_") and (found := _LABEL.match(bare))):
         return ""
-    value = found["value"].rstrip("_ ")
+    value = found["value"].strip("_ ")
     is_numbers = all("." in item and _REQUIREMENT.fullmatch(item) for item in _items(value))
     return value if is_numbers and not _DEPENDS.match(found["key"]) else ""
 
@@ -113,6 +115,9 @@ def _paths(line: str) -> Iterator[str]:
                 yield name
         elif "/" in part or "." in part:
             for word in part.split():
+                if "/" not in word and "." not in word:
+                    continue
+                word = word.rpartition("](")[2]  # [text](path)
                 name = _LINE_REFERENCE.sub("", word.strip("*_~\"'“”‘’<>,;:.!?、，。；：（）").removesuffix(")"))
                 name = name if name.count("(") == name.count(")") else name.lstrip("(")
                 if _is_path(name, is_code=False):
@@ -127,23 +132,11 @@ def _is_path(name: str, is_code: bool) -> bool:
         return is_code
     last = name.rstrip("/").rpartition("/")[2]
     found = _EXTENSION.fullmatch(last)
+    is_known = found is not None and _KNOWN_EXTENSION.fullmatch(found[1]) is not None
     if "/" not in name:
-        return found is not None and found[1].lower() in _EXTENSIONS and "(" not in name
+        return is_known and "(" not in name
     if name.startswith(("/", "@")):
-        return found is not None and found[1].lower() in _EXTENSIONS
+        return is_known
     if found is not None:
         return True
     return name.endswith("/") or (is_code and "(" not in last and "$" not in name)
-
-
-def known_dependencies(
-    pairs: Iterable[tuple[str, str]], order: Sequence[str], places: dict[str, int]
-) -> Iterator[tuple[str, bool]]:
-    """Each id that a task depends on, and whether the list has it. Ranges become what the list has between the two."""
-    for first, last in pairs:
-        if last and first in places and last in places and 0 < places[last] - places[first] < _LONGEST_RANGE:
-            for name in order[places[first] : places[last] + 1]:
-                yield name, True
-        else:
-            for name in (first, last) if last else (first,):
-                yield name, name in places

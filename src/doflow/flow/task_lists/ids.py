@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from doflow.flow.task_lists.lines import Box
@@ -23,6 +23,7 @@ _ID = re.compile(
     r"|(?P<word>[^\W\d_]{1,20})[ \t]{1,2}#?(?P<count>\d{1,9}(?:\.\d{1,9})*)(?=[*_~`\])]*[ \t]?[.:：、．)*—–-])"
     rf"){_CLOSE}"
 )
+_LONGEST_RANGE = 100  # tasks in `T001–T100`
 _SURE = frozenset({"T", "task"})  # kinds that are ids even if there is one alone
 
 
@@ -54,8 +55,42 @@ def name_boxes(boxes: Iterable[Box]) -> list[NamedBox]:
     return [_named(box, match if match and _kind(match) in known else None) for box, match in found]
 
 
-def fill_ids(boxes: Sequence[NamedBox]) -> dict[int, str]:
-    """An id for every box, by line: its own, or one made up (`3`; `T001.2` for the second box below T001)."""
+@dataclass(frozen=True, slots=True)
+class IdIndex:
+    """The ids of a list: by the line of their box, in order, and where each is first."""
+
+    by_line: Mapping[int, str]
+    order: tuple[str, ...]
+    places: Mapping[str, int]
+    kinds: frozenset[str]
+
+    def resolve(self, ranges: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
+        """The ids in some ranges: those of this list, and those that look as if they were."""
+        known: list[str] = []
+        missing: list[str] = []
+        for first, last in ranges:
+            start, end = self.places.get(first, -1), self.places.get(last, -1)
+            if 0 <= start < end < start + _LONGEST_RANGE:
+                known += self.order[start : end + 1]
+                continue
+            for name in (first, last) if last else (first,):
+                if name in self.places:
+                    known.append(name)
+                elif _letters(name) in self.kinds:
+                    missing.append(name)
+        return known, missing
+
+
+def index_ids(boxes: Sequence[NamedBox]) -> IdIndex:
+    """An id for every box: its own, or one made up."""
+    by_line = _fill(boxes)
+    order = tuple(by_line.values())
+    places = {name: place for place, name in reversed(list(enumerate(order)))}
+    return IdIndex(by_line, order, places, frozenset(_letters(one.id) for one in boxes if one.id))
+
+
+def _fill(boxes: Sequence[NamedBox]) -> dict[int, str]:
+    """Ids by line; those that are made up are `3`, or `T001.2` for the second box below T001."""
     taken = {one.id for one in boxes}
     counts: Counter[str] = Counter()
     ids: dict[int, str] = {}
@@ -72,6 +107,12 @@ def fill_ids(boxes: Sequence[NamedBox]) -> dict[int, str]:
         ids[one.box.line] = chosen
         parents.append((one.box.indent, chosen))
     return ids
+
+
+def _letters(task_id: str) -> str:
+    """The letters of an id; dotted numbers have `N` in common, whole numbers nothing."""
+    letters = task_id.rstrip("0123456789.abcdefghijklmnopqrstuvwxyz-_")
+    return letters or ("N" if "." in task_id else task_id)
 
 
 def _kind(match: re.Match[str]) -> str:

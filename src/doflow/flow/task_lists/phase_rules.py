@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from doflow.flow.task_lists.lines import Block, Box, Heading
@@ -28,20 +28,21 @@ _NUMBER = (
 )
 _BEFORE = r"[\W_]*(?:\[x\][\W_]*)?"
 _PHASE = re.compile(
-    rf"{_BEFORE}(?:\d+[.)]\s+)?(?:{_WORDS})\s*[#№_-]?\s*(?P<number>{_NUMBER})"
-    rf"|{_BEFORE}第?\s*(?P<before>\d+)\s*(?:阶段|階段|フェーズ|フェイズ|段階|단계|페이즈)",
+    rf"{_BEFORE}(?:\d+[.)]\s+)?(?:{_WORDS})\s*[#№_-]?\s*({_NUMBER})"
+    rf"|{_BEFORE}第?\s*(\d+)\s*(?:阶段|階段|フェーズ|フェイズ|段階|단계|페이즈)",
     re.IGNORECASE,
 )
-_NUMBERED = re.compile(rf"{_BEFORE}(?P<number>\d+(?:\.\d+)*)\ufe0f?\u20e3?(?=[.):：、．*_\]\s]|$)", re.IGNORECASE)
+_NUMBERED = re.compile(rf"{_BEFORE}(\d+(?:\.\d+)*)\ufe0f?\u20e3?(?=[.):：、．*_\]\s]|$)", re.IGNORECASE)
 _SEPARATORS = " \t\u3000\ufe0f\u20e3.:：、．)]*_|—–-"
 _LONGEST = 300  # characters of a heading in which its number is looked for
 
 
 @dataclass(slots=True)
 class Section:
-    """A phase in the making: the heading or box that opens it, and its boxes."""
+    """A phase in the making: the heading (or box: level 0) that opens it, and its boxes."""
 
     line: int
+    level: int
     number: str
     title: str
     boxes: list[Box] = field(default_factory=list)
@@ -70,41 +71,33 @@ def divide(blocks: Sequence[Block], whole_numbers: Mapping[int, str], has_sub_nu
     """The phases of a list. `whole_numbers`: the lines of the boxes that are numbered `1.`, with their numbers."""
     parts = [block for block in blocks if isinstance(block, Heading | Box)]
     headings = [part for part in parts if isinstance(part, Heading)]
-    candidates: list[tuple[int, int, list[Section]]] = []
-    for level in range(1, 7):
-        candidates.append((1, level, [_phase(one) for one in headings if one.level == level and is_phase(one)]))
-    second = [one for one in headings if one.level == 2]
-    candidates.append((2, 2, [_numbered(one, found) for one in second if (found := _NUMBERED.match(one.title[:_LONGEST]))]))
-    if has_sub_numbers:
-        boxes = [part for part in parts if isinstance(part, Box) and part.line in whole_numbers]
-        candidates.append((3, 2, [Section(box.line, whole_numbers[box.line], "") for box in boxes]))
-    candidates.append((4, 2, [Section(one.line, "", one.title) for one in second]))
-    for rule, level, sections in candidates:
-        found = _cut(parts, rule, level, sections)
-        if found.sections:
-            return found
-    title = next((one.title for one in headings if one.level == 1), "")
-    every = [part for part in parts if isinstance(part, Box)]
-    return Division(5, (Section(every[0].line, "", title, every),) if every else ())
+    boxes = [part for part in parts if isinstance(part, Box)]
+    second = [heading for heading in headings if heading.level == 2]
+    heads = [box for box in boxes if box.line in whole_numbers] if has_sub_numbers else []
+    phases = _sections(_PHASE, headings)
+    rules: list[tuple[int, int, list[Section]]] = [
+        *((1, level, [section for section in phases if section.level == level]) for level in range(1, 7)),
+        (2, 2, _sections(_NUMBERED, second)),
+        (3, 2, [Section(box.line, 0, whole_numbers[box.line], "") for box in heads]),
+        (4, 2, [Section(heading.line, 2, "", heading.title) for heading in second]),
+    ]
+    for rule, level, sections in rules:
+        division = _cut(parts, rule, level, sections)
+        if division.sections:
+            return division
+    title = next((heading.title for heading in headings if heading.level == 1), "")
+    return Division(5, (Section(boxes[0].line, 0, "", title, boxes),) if boxes else ())
 
 
-def is_phase(heading: Heading) -> bool:
-    """Is this a heading `Phase N`, in any language?"""
-    return _PHASE.match(heading.title[:_LONGEST]) is not None
-
-
-def _phase(heading: Heading) -> Section:
-    found = _PHASE.match(heading.title[:_LONGEST])
-    assert found is not None
-    return _section(heading, found["number"] or found["before"], found.end())
-
-
-def _numbered(heading: Heading, found: re.Match[str]) -> Section:
-    return _section(heading, found["number"], found.end())
-
-
-def _section(heading: Heading, number: str, end: int) -> Section:
-    return Section(heading.line, number, heading.title[end:].lstrip(_SEPARATORS).rstrip("*_ "))
+def _sections(pattern: re.Pattern[str], headings: Iterable[Heading]) -> list[Section]:
+    """The headings that match, each with its number and what follows it."""
+    sections = []
+    for heading in headings:
+        if found := pattern.match(heading.title[:_LONGEST]):
+            title = heading.title[found.end() :].lstrip(_SEPARATORS).rstrip("*_ ")
+            number = next(group for group in found.groups() if group)
+            sections.append(Section(heading.line, heading.level, number, title))
+    return sections
 
 
 def _cut(parts: Sequence[Heading | Box], rule: int, level: int, sections: Sequence[Section]) -> Division:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from doflow.flow.task_lists import details, phase_rules
-from doflow.flow.task_lists.ids import NamedBox, fill_ids, name_boxes
+from doflow.flow.task_lists.ids import IdIndex, NamedBox, index_ids, name_boxes
 from doflow.flow.task_lists.lines import LINE_END, Block, Box, Heading, Text, Unclosed, parse_box, scan
 from doflow.flow.task_lists.model import Phase, Task, TaskList
 from doflow.flow.task_lists.phase_rules import Division, Stray
@@ -86,56 +87,69 @@ def _stray_problems(stray: Stray, taken: int, division: Division) -> Iterator[Pr
     if taken:
         yield _problem(line, f"{_count(taken, 'task')} {place} in no phase: taken into {phase}")
     if left := len(stray.boxes) - taken:
-        yield _problem(line, f"{_count(left, 'box', 'boxes')} {place} in no phase and without a task ID: not taken as tasks")
+        yield _problem(
+            line, f"{_count(left, 'box', 'boxes')} {place} in no phase and without a task ID: not taken as tasks"
+        )
 
 
 def _phases(
-    division: Division, groups: Sequence[Sequence[NamedBox]], notes: Mapping[int, Sequence[str]], problems: list[Problem]
+    division: Division,
+    groups: Sequence[Sequence[NamedBox]],
+    notes: Mapping[int, Sequence[str]],
+    problems: list[Problem],
 ) -> tuple[Phase, ...]:
-    ids = fill_ids([one for group in groups for one in group])
-    order = list(ids.values())
-    places = {name: place for place, name in reversed(list(enumerate(order)))}
-    kinds = {_kind(name) for name in order}
+    """The phases with their tasks; `problems` collects what is wrong with a task."""
+    index = index_ids([one for group in groups for one in group])
     phases = []
     for place, (section, group) in enumerate(zip(division.sections, groups, strict=True), 1):
-        tasks: list[Task] = []
-        optional: list[int] = []  # the indentation of the optional boxes above this one
+        head = section.line if division.rule == 3 else 0
+        optional = _optional_lines(group, head)
+        tasks = []
         for one in group:
-            box, below = one.box, tuple(notes.get(one.box.line, ()))
-            is_head = division.rule == 3 and box.line == section.line
-            while optional and optional[-1] >= box.indent:
-                optional.pop()
-            if box.optional:
-                optional.append(-1 if is_head else box.indent)
-            text, parallel, story = details.split_marks(one.text)
-            depends = []
-            pairs = details.find_depends(text, below)
-            for name, is_known in details.known_dependencies(pairs, order, places):
-                if is_known and name != ids[box.line]:
-                    depends.append(name)
-                elif not is_known and _kind(name) in kinds:
-                    problems.append(_problem(box.line, f"{ids[box.line]} depends on {name}, which is not in this list"))
-            if not text:
-                problems.append(_problem(box.line, "a box without a text"))
-            tasks.append(
-                Task(
-                    ids[box.line],
-                    text,
-                    box.line,
-                    box.done,
-                    bool(optional),
-                    parallel,
-                    story,
-                    details.find_files(text, below),
-                    tuple(dict.fromkeys(depends)),
-                    details.find_requirements(text, below),
-                    below,
-                    is_head,
-                )
-            )
-        title = tasks[0].text if division.rule == 3 else section.title
+            task, missing = _task(one, index, notes.get(one.box.line, ()))
+            tasks.append(replace(task, head=task.line == head, optional=task.line in optional))
+            problems += [
+                _problem(task.line, f"{task.id} depends on {name}, which is not in this list") for name in missing
+            ]
+            if not task.text:
+                problems.append(_problem(task.line, "a box without a text"))
+        title = tasks[0].text if head else section.title
         phases.append(Phase(section.number or str(place), title, section.line, tuple(tasks)))
     return tuple(phases)
+
+
+def _task(one: NamedBox, index: IdIndex, notes: Sequence[str]) -> tuple[Task, list[str]]:
+    """The task of a box, and the ids it depends on that the list does not have."""
+    box, task_id = one.box, index.by_line[one.box.line]
+    text, parallel, story = details.split_marks(one.text)
+    known, missing = index.resolve(details.find_depends(text, notes))
+    task = Task(
+        id=task_id,
+        text=text,
+        line=box.line,
+        done=box.done,
+        parallel=parallel,
+        story=story,
+        files=details.find_files(text, notes),
+        depends=tuple(name for name in dict.fromkeys(known) if name != task_id),
+        requirements=details.find_requirements(text, notes),
+        notes=tuple(notes),
+    )
+    return task, missing
+
+
+def _optional_lines(group: Iterable[NamedBox], head: int) -> set[int]:
+    """The lines of the optional boxes, and of the boxes below an optional one."""
+    lines: set[int] = set()
+    above: list[int] = []  # the indentation of the optional boxes that this one is below
+    for one in group:
+        while above and above[-1] >= one.box.indent:
+            above.pop()
+        if one.box.optional:
+            above.append(-1 if one.box.line == head else one.box.indent)
+        if above:
+            lines.add(one.box.line)
+    return lines
 
 
 def _notes(blocks: Iterable[Block]) -> dict[int, list[str]]:
@@ -202,19 +216,15 @@ def _no_box(blocks: Sequence[Block]) -> tuple[int, str]:
     """The line and the reason why a text without boxes is not a task list."""
     if not blocks:
         return 1, "the file is empty"
-    code = next((block for block in blocks if isinstance(block, Text) and block.is_code and parse_box(block.text, 0)), None)
+    code = next(
+        (block for block in blocks if isinstance(block, Text) and block.is_code and parse_box(block.text, 0)), None
+    )
     if code:
         return code.line, "all boxes are in code fences; a task is `- [ ] text` outside of them"
     bare = next((block for block in blocks if isinstance(block, Text) and _ID_WITHOUT_BOX.match(block.text)), None)
     if bare:
         return bare.line, f"no box: a task is `- [ ] text`, this is `{bare.text[:60]}`"
     return 1, "no box: a task is `- [ ] text`"
-
-
-def _kind(task_id: str) -> str:
-    """The letters of an id; a dotted number is one kind, a whole number none."""
-    letters = task_id.rstrip("0123456789.abcdefghijklmnopqrstuvwxyz-_")
-    return letters or ("N" if "." in task_id else task_id)
 
 
 def _quoted(title: str) -> str:
