@@ -21,14 +21,12 @@ _WORDS = (
     "|этап|фаза|стадия|етап|φάση|مرحلة|المرحلة|مرحله|שלב|चरण|ระยะ|ขั้นตอน|ระยะที่"
     "|阶段|階段|フェーズ|フェイズ|段階|ステージ|단계|페이즈"
 )
-#: `3`, `3.1`, `2b`; a letter, a Roman number or a word only before a separator ("Phase A: …", not "Phase A lot")
-_NUMBER = (
-    r"\d+[a-z]?(?![a-z])(?:\.\d+[a-z]?(?![a-z]))*"
-    r"|(?:[a-z]|[ivx]+|one|two|three|four|five|six|seven|eight|nine|ten)(?=\s*(?:[:：.)\]|(（*—–-]|$))"
-)
+_DIGITS = r"\d+[a-z]?(?![a-z])(?:\.\d+[a-z]?(?![a-z]))*"  # `3`, `3.1`, `2b`
+#: a letter, a Roman number or a word only before a separator ("Phase A: …", not "Phase A lot")
+_LETTERS = r"(?:[a-z]|[ivx]+|one|two|three|four|five|six|seven|eight|nine|ten)(?=\s*(?:[:：.)\]|(（*—–-]|$))"
 _BEFORE = r"[\W_]*(?:\[x\][\W_]*)?"
 _PHASE = re.compile(
-    rf"{_BEFORE}(?:\d+[.)]\s+)?(?:{_WORDS})\s*[#№_-]?\s*({_NUMBER})"
+    rf"{_BEFORE}(?:\d+[.)]\s+)?(?:{_WORDS})(?:\s*[#№_-]?\s*({_DIGITS})|\s+({_LETTERS}))"
     rf"|{_BEFORE}第?\s*(\d+)\s*(?:阶段|階段|フェーズ|フェイズ|段階|단계|페이즈)",
     re.IGNORECASE,
 )
