@@ -11,18 +11,18 @@ _FILES = frozenset({"file", "files", "files to modify", "files to create", "path
 _REQUIREMENTS = frozenset(
     {"requirement", "requirements", "validates", "req", "reqs", "ac", "acs", "acceptance criteria", "refs", "satisfies"}
 )
-_REQUIREMENT = re.compile(r"(?:requirements?\s+)?#?([A-Z]{0,5}-?\d{1,5}(?:\.\d{1,5})*)", re.IGNORECASE)
+_REQUIREMENT = re.compile(r"[\[*]{0,3}(?:requirements?\s+)?#?([A-Z]{0,5}-?\d{1,5}(?:\.\d{1,5})*)", re.IGNORECASE)
 _INLINE_REQUIREMENT = re.compile(r"\b(?:N?FR|REQ|SC)-\d{1,5}\b")
 _CRITERIA = re.compile(r"\(ACs?\b[:\s]{0,2}([^()]{1,120})\)", re.IGNORECASE)
 _DEPENDS = re.compile(
-    r"\b(?:depend(?:s|ing|ent)?[ \t]{1,2}(?:up)?on|depends|dependenc(?:y|ies)(?=[*_]*:)|blocked[ \t]by|abhängig von|dépend de"
+    r"(?<![^\W_])(?:depend(?:s|ing|ent)?[ \t]{1,2}(?:up)?on|depends|dependenc(?:y|ies)(?=[*_]*:)|blocked[ \t]by|abhängig von|dépend de"
     r"|depende de|dipende da|зависит от|phụ thuộc(?: vào)?)|依赖于?|依賴於?|依存|의존",
     re.IGNORECASE,
 )
 _TOKEN = r"[A-Z]{0,10}[-_]?\d{1,9}(?:\.\d{1,9}){0,9}[a-z]?"
 _DEPENDENCY = re.compile(
-    rf"(?:[\s,;:：&+/、，\[\]`*_(（]|\b(?:and|tasks?|und|et|y|和|と)\b){{0,12}}#?({_TOKEN})\b"
-    rf"(?:[\]`*]*[ \t]?(?:-|–|—|\.\.|to|through)[ \t]?[\[`*]*({_TOKEN})\b)?",
+    rf"(?:[\s,;:：&+/、，\[\]`*_(（]|\b(?:and|tasks?|und|et|y|和|と)\b){{0,12}}#?({_TOKEN})(?![^\W_])"
+    rf"(?:[\]`*]*[ \t]?(?:-|–|—|\.\.|to|through)[ \t]?[\[`*]*({_TOKEN})(?![^\W_]))?",
     re.IGNORECASE,
 )
 _FRONT = 120  # characters of a text in which its marks are looked for
@@ -39,6 +39,7 @@ _KNOWN_EXTENSION = re.compile(
 )
 _PATH = re.compile(r"(?:\.{0,2}/)?(?:[\w.@+()\[\]{}*~$-]+/)*[\w.@+()\[\]{}*~$,-]*")
 _EXTENSION = re.compile(r".*\w\.([A-Za-z][A-Za-z0-9]{0,9})")
+_QUOTES = "*~\"'“”‘’<>"
 _LINE_REFERENCE = re.compile(r"(?::\d+(?:[-–]\d+)?|#L\d+.*)$")
 
 
@@ -90,7 +91,7 @@ def find_requirements(text: str, notes: Iterable[str]) -> tuple[str, ...]:
 def _label(line: str, keys: frozenset[str]) -> str:
     """The value of a line `key: value`, whatever marks are around the key."""
     found = _LABEL.match(line) if ":" in line[:60] or "：" in line[:60] else None
-    return found["value"].strip("_* ") if found and found["key"].strip().lower() in keys else ""
+    return found["value"].strip("_ ") if found and found["key"].strip().lower() in keys else ""
 
 
 def _italics(line: str) -> str:
@@ -104,24 +105,28 @@ def _italics(line: str) -> str:
 
 
 def _items(value: str) -> list[str]:
-    return [name for part in re.split("[,，、;]", value) if (name := part.strip().strip("`*[]").strip())]
+    return [name for part in re.split("[,，、;]", value) if (name := part.strip().strip("`").strip())]
 
 
 def _paths(line: str) -> Iterator[str]:
     for place, part in enumerate(line.split("`")):
-        if place % 2:
-            name = _LINE_REFERENCE.sub("", part)
-            if _is_path(name, is_code=True):
+        is_code = place % 2 == 1
+        words = (part,) if is_code else [_bare(word) for word in part.split() if "/" in word or "." in word]
+        for word in words:
+            name = _LINE_REFERENCE.sub("", word).removeprefix("./")
+            if _is_path(name, is_code):
                 yield name
-        elif "/" in part or "." in part:
-            for word in part.split():
-                if "/" not in word and "." not in word:
-                    continue
-                word = word.rpartition("](")[2]  # [text](path)
-                name = _LINE_REFERENCE.sub("", word.strip("*_~\"'“”‘’<>,;:.!?、，。；：（）").removesuffix(")"))
-                name = name if name.count("(") == name.count(")") else name.lstrip("(")
-                if _is_path(name, is_code=False):
-                    yield name
+
+
+def _bare(word: str) -> str:
+    """A word without the punctuation around it; of `[text](path)` the path."""
+    word = word.rpartition("](")[2].lstrip(_QUOTES).rstrip(_QUOTES + ",;:.!?、，。；：）")
+    if word.startswith("(") and word.endswith(")"):
+        return word[1:-1]
+    opened, closed = word.count("("), word.count(")")
+    return (
+        word.removesuffix(")") if opened < closed else word.removeprefix("(") if opened > closed else word.lstrip("（")
+    )
 
 
 def _is_path(name: str, is_code: bool) -> bool:
