@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 
 from doflow.flow.task_lists import details, phase_rules
@@ -106,8 +105,9 @@ def _phases(
         optional = _optional_lines(group, head)
         tasks = []
         for one in group:
-            task, missing = _task(one, index, notes.get(one.box.line, ()))
-            tasks.append(replace(task, head=task.line == head, optional=task.line in optional))
+            line = one.box.line
+            task, missing = _task(one, index, notes.get(line, ()), is_optional=line in optional, is_head=line == head)
+            tasks.append(task)
             problems += [
                 _problem(task.line, f"{task.id} depends on {name}, which is not in this list") for name in missing
             ]
@@ -118,7 +118,9 @@ def _phases(
     return tuple(phases)
 
 
-def _task(one: NamedBox, index: IdIndex, notes: Sequence[str]) -> tuple[Task, list[str]]:
+def _task(
+    one: NamedBox, index: IdIndex, notes: Sequence[str], is_optional: bool, is_head: bool
+) -> tuple[Task, list[str]]:
     """The task of a box, and the ids it depends on that the list does not have."""
     box, task_id = one.box, index.by_line[one.box.line]
     text, parallel, story = details.split_marks(one.text)
@@ -128,12 +130,14 @@ def _task(one: NamedBox, index: IdIndex, notes: Sequence[str]) -> tuple[Task, li
         text=text,
         line=box.line,
         done=box.done,
+        optional=is_optional,
         parallel=parallel,
         story=story,
         files=details.find_files(text, notes),
         depends=tuple(name for name in dict.fromkeys(known) if name != task_id),
         requirements=details.find_requirements(text, notes),
         notes=tuple(notes),
+        head=is_head,
     )
     return task, missing
 
