@@ -1,6 +1,6 @@
 """Task ids: what is one, in lists where every tool writes them another way.
 
-`T001`, `[T001]`, `**T001**:`, `1.`, `1.1`, `C2.3`, `TASK-7`, `Task 1:`, `任务 1：`. Letters before a number are an id's only if the
+`T001`, `[T001]`, `**T001**:`, `1.`, `1.1`, `5c.1`, `C2.3`, `TASK-7`, `Task 1:`, `任务 1：`. Letters before a number are an id's only if the
 list uses them with several numbers: `S3` and `UTF-8` are words.
 """
 
@@ -17,7 +17,7 @@ _OPEN = r"(?P<open>[*_~`\[(]{0,6})"
 _CLOSE = r"(?P<close>[*_~`\])]{0,6})(?P<separator>[ \t]?[.:：、．)—–-]|)(?P<close_2>[*_~`]{0,6})(?=\s|$|[\[(（]|[^\x00-\x7f])"
 _ID = re.compile(
     rf"{_OPEN}(?:"
-    r"(?P<dotted>\d{1,9}(?:\.\d{1,9})+)"
+    r"(?P<dotted>\d{1,9}[a-z]?(?:\.\d{1,9})+[a-h]?)"
     r"|(?P<whole>\d{1,9})"
     r"|(?P<letters>[A-Z][A-Za-z]{0,9})(?P<hyphen>[-_.]?)(?P<digits>\d{1,9}(?:[.-]\d{1,9})*[a-z]?)"
     r"|(?P<word>[^\W\d_]{1,20})[ \t]{1,2}#?(?P<count>\d{1,9}(?:\.\d{1,9})*)(?=[*_~`\])]*[ \t]?[.:：、．)*—–-])"

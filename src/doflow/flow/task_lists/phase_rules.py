@@ -26,11 +26,13 @@ _DIGITS = r"\d+[a-z]?(?![a-z])(?:\.\d+[a-z]?(?![a-z]))*"  # `3`, `3.1`, `2b`
 _LETTERS = r"(?:[a-z]|[ivx]+|one|two|three|four|five|six|seven|eight|nine|ten)(?=\s*(?:[:：.)\]|(（*—–-]|$))"
 _BEFORE = r"[\W_]*(?:\[x\][\W_]*)?"
 _PHASE = re.compile(
-    rf"{_BEFORE}(?:\d+[.)]\s+)?(?:{_WORDS})(?:\s*[#№_-]?\s*({_DIGITS})|\s+({_LETTERS}))"
+    rf"{_BEFORE}(?:{_WORDS})(?:\s*[#№_-]?\s*({_DIGITS})|\s+({_LETTERS}))"
     rf"|{_BEFORE}第?\s*(\d+)\s*(?:阶段|階段|フェーズ|フェイズ|段階|단계|페이즈)",
     re.IGNORECASE,
 )
-_NUMBERED = re.compile(rf"{_BEFORE}(\d+(?:\.\d+)*)\ufe0f?\u20e3?(?=[.):：、．*_\]\s]|$)", re.IGNORECASE)
+_NUMBERED = re.compile(
+    rf"{_BEFORE}(\d+(?:\.\d+)*(?:[a-z](?=[.):]))?)\ufe0f?\u20e3?(?=[.):：、．*_\]\s]|$)", re.IGNORECASE
+)
 _SEPARATORS = " \t\u3000\ufe0f\u20e3.:：、．)]*_|—–-"
 _LONGEST = 300  # characters of a heading in which its number is looked for
 

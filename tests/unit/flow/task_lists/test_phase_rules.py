@@ -29,7 +29,6 @@ def phases(text: str) -> list[tuple[str, str]]:
         ("## **Phase 3: Build**", ("3", "Build")),
         ("## ✅ Phase 3: Build ##", ("3", "Build")),
         ("## [x] Phase 3: Build", ("3", "Build")),
-        ("## 3. Phase 3: Build", ("3", "Build")),
         ("## Phase3: Build", ("3", "Build")),
         ("## Fase 3: Bouwen", ("3", "Bouwen")),
         ("## Étape 3 : Bâtir", ("3", "Bâtir")),
@@ -74,6 +73,13 @@ def test_a_level_without_boxes_is_passed_over() -> None:
 @pytest.mark.parametrize("heading", ["## 1. A", "## 1) A", "## 1 A", "## **1. A**", "## 1️⃣ A", "## 1、A", "## ✅ 1. A"])
 def test_numbered_headings_of_level_two(heading: str) -> None:
     assert phases(f"{heading}\n- [ ] a\n### 1.1 sub\n- [ ] b\n## Verify\n- [ ] c\n") == [("1", "A")]
+
+
+def test_numbered_headings_keep_a_letter_and_come_before_phases_in_their_title() -> None:
+    text = "## 5. A\n- [ ] 5.1 a\n## 5b. B\n- [ ] 5b.1 b\n## 6. Phase B: C\n- [ ] 6.1 c\n## 3D view\n- [ ] 6.2 d\n"
+
+    assert phases(text) == [("5", "A"), ("5b", "B"), ("6", "Phase B: C")]
+    assert [task.id for task in parse_task_list(text).tasks] == ["5.1", "5b.1", "6.1", "6.2"]
 
 
 def test_dates_are_not_numbered_headings() -> None:
