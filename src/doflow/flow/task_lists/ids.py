@@ -18,7 +18,7 @@ _CLOSE = r"(?P<close>[*_~`\])]{0,6})(?P<separator>[ \t]?[.:：、．)—–-]|)(
 _ID = re.compile(
     rf"{_OPEN}(?:"
     r"(?P<dotted>\d{1,9}[a-z]?(?:\.\d{1,9})+[a-h]?)"
-    r"|(?P<whole>\d{1,9})"
+    r"|(?P<whole>\d{1,9}[a-z]?)"
     r"|(?P<letters>[A-Z][A-Za-z]{0,9})(?P<hyphen>[-_.]?)(?P<digits>\d{1,9}(?:[.-]\d{1,9})*[a-z]?)"
     r"|(?P<word>[^\W\d_]{1,20})[ \t]{1,2}#?(?P<count>\d{1,9}(?:\.\d{1,9})*)(?=[*_~`\])]*[ \t]?[.:：、．)*—–-])"
     rf"){_CLOSE}"
@@ -39,7 +39,7 @@ class NamedBox:
 
     @property
     def is_whole_number(self) -> bool:
-        return self.kind == "N" and "." not in self.id
+        return self.kind == "N" and self.id.isdigit()
 
 
 def name_boxes(boxes: Iterable[Box]) -> list[NamedBox]:

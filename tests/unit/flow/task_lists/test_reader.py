@@ -331,6 +331,7 @@ def test_a_phase_without_a_box_and_a_box_without_a_text_are_reported() -> None:
         ("- [ ] UTF-8 names\n- [ ] S3 upload\n- [ ] S3 download\n", ["1", "2", "3"]),
         ("- [ ] 3 unit tests\n- [ ] 5 other tests\n", ["1", "2"]),
         ("- [ ] 1 Setup\n- [ ] 1.1 Install\n", ["1", "1.1"]),
+        ("- [ ] 6. a\n- [ ] 6a. b\n- [ ] 3d view\n", ["6", "6a", "1"]),
         ("- [ ] C1.1 a\n- [ ] C1.2 b\n", ["C1.1", "C1.2"]),
         ("- [ ] **T005a** a\n- [ ] ~~T006~~ b\n- [ ] `T007`: c\n- [ ] (T008) d\n", ["T005a", "T006", "T007", "T008"]),
         ("- [ ] TASK-001: a\n- [ ] TASK-002: b\n", ["TASK-001", "TASK-002"]),
