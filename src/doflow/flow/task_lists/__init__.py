@@ -1,0 +1,14 @@
+"""Task lists as people have them: spec-kit, OpenSpec, Kiro, BMAD stories, plain checklists and doflow's own form.
+
+`parse_task_list(text)` returns a `TaskList`: its style, its phases with their tasks, and its problems. It takes any text and
+never raises; a text without a box has no phases, and its first problem says why. `tick(text, task)` returns the text with
+one box ticked and every other byte as it was. `TaskList.find("T014")` finds a task by its id.
+
+Nothing here reads or writes files. Read a list with `errors="surrogateescape"` and `newline=""`, and write it the same way:
+line ends, a byte order mark and odd bytes then survive. The strict form is checked by `doflow.flow.tasklist`.
+"""
+
+from doflow.flow.task_lists.model import Phase, Task, TaskList
+from doflow.flow.task_lists.reader import parse_task_list, tick
+
+__all__ = ["Phase", "Task", "TaskList", "parse_task_list", "tick"]
