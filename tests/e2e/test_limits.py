@@ -127,7 +127,7 @@ with open(outside / "who.log", "a") as log: log.write(f"{line} {who}\\n")
 
 
 def two_agents(work: Project, fallback: str = "fallback: second") -> None:
-    argv = json.dumps(["python3", "-S", "-E", str(work.outside / "agent.py")])
+    argv = json.dumps(["python3", *work.agent_program()])
     work.settings("", agent=fallback)
     second = f"  second: {{use: command, argv: {argv}, args: [second], model: m2}}\n"
     work.write("doflow.yaml", work.read("doflow.yaml") + second)

@@ -53,7 +53,6 @@ open(log + "." + name, "w").close()
 AGENT = """
 import subprocess, sys, time
 
-outside = pathlib.Path(__file__).parent
 def attempt(name):
     return [sys.executable, str(outside / "attempt.py"), name, str(root), str(outside / "attempts.jsonl")]
 

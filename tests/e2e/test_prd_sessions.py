@@ -192,7 +192,7 @@ def test_a_backlog_that_a_person_broke_is_told_in_words(shop: Project) -> None:
 
 
 def test_a_backlog_that_breaks_its_contract_is_handed_back_to_the_agent(shop: Project) -> None:
-    bad = 'if step == "backlog" and role == "step": make(planned("P1.M1.T1.S1", "P1.M1.T1.S1")); done = True'
+    bad = 'if step == "backlog" and role == "step": make(backlog("P1.M1.T1.S1", "P1.M1.T1.S1")); done = True'
     shop.agent(prd.good(before=bad))
 
     assert shop.doit("prd", "--next").returncode == 0

@@ -19,45 +19,13 @@ from tests.support.project import Project
 REQUIREMENTS = "# A shop\n\n- It sells.\n- It ships.\n"
 
 _GOOD = """
-import json
+from tests.support.scripted_agent.prd_flow import backlog, log_session, work
 
-LEFT = {bugs}
 done = False
-with open(pathlib.Path(__file__).parent / "where.log", "a") as log:
-    log.write(run_dir.name + " " + line + "\\n")
-
-def subtask(name, before):
-    scope = "CONTRACT DEFINITION:\\n1. RESEARCH NOTE: n\\n2. INPUT: i\\n3. LOGIC: l\\n4. OUTPUT: o"
-    return dict(type="Subtask", id=name, title="Do " + name, status="Planned", story_points=1, dependencies=before,
-                context_scope=scope)
-
-def planned(*names):
-    inner = [subtask(name, list(names[:place])) for place, name in enumerate(names)]
-    for kind, name, key in (("Task", "P1.M1.T1", "subtasks"), ("Milestone", "P1.M1", "tasks"), ("Phase", "P1", "milestones")):
-        inner = [dict(type=kind, id=name, title=kind, status="Planned", description="For the shop.", **{{key: inner}})]
-    return json.dumps(dict(backlog=inner))
-
-def work():
-    mending = "bugfix" in run_dir.parts
-    if phase:
-        name = ("mended" if mending else "built") + "_" + phase.replace(".", "_") + "_" + run_dir.name[-6:]
-        put(f"src/{{name}}.py", f"DONE = {{phase!r}}\\n")
-    elif step == "backlog":
-        make(planned("P1.M1.T1.S1") if mending else planned("P1.M1.T1.S1", "P1.M1.T1.S2"))
-    elif step == "validate":
-        make("test -d src\\n")
-    elif step.startswith("hunt"):
-        number = int(step.partition("-")[2] or 1)
-        found = number <= LEFT
-        make(f"# Hunt {{number}} in {{run_dir.name}}\\n\\n" + ("BUGS: FOUND\\n" if found else "BUGS: NONE\\n"))
-    else:
-        for path in makes:
-            make(f"# {{path.parent.name}}/{{path.name}}\\n\\nWhat it says.\\n", path)
-    say(f"{{line}} is done")
-
+log_session(call)
 {before}
 if not done:
-    work()
+    work(call, bugs={bugs})
 """
 
 

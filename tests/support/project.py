@@ -28,84 +28,7 @@ DODO = "import doflow\nglobals().update(doflow.dodo())\n"
 PEOPLE = ("ann", "bob", "cem", "cid", "dan", "eve", "fay")
 PROGRAMS = Path(sys.executable).parent
 
-AGENT = '''\
-import fcntl, os, pathlib, sys, time
-
-outside = pathlib.Path(__file__).parent
-known = os.environ
-step, phase = known["DOFLOW_STEP"], known.get("DOFLOW_PHASE", "")
-role, persona = known["DOFLOW_ROLE"], known["DOFLOW_PERSONA"]
-round, attempt = int(known["DOFLOW_ROUND"] or 0), int(known["DOFLOW_ATTEMPT"] or 0)
-phase = phase or (f"fix{round}" if round and not persona else "")
-root, run_dir = pathlib.Path.cwd(), pathlib.Path(known["DOFLOW_RUN_DIR"])
-makes = [pathlib.Path(line) for line in known["DOFLOW_MAKES"].splitlines()]
-prompt = sys.stdin.read()
-words = (step + (":" + phase if phase else ""), role if role != "step" else "", persona)
-line = " ".join(word for word in words if word)
-
-with open(outside / "calls.log", "a+") as log:
-    fcntl.flock(log, fcntl.LOCK_EX)
-    log.seek(0)
-    before = log.read().splitlines()
-    nth = before.count(line)
-    log.write(line + "\\n")
-(outside / "prompts" / f"{len(before):03}.md").write_text(prompt)
-
-TASKS = """# Tasks
-
-## Phase 1: Ground
-
-- [ ] [T001] Lay the ground in ground.py
-
-## Phase 2: House
-
-- [ ] [T002] Build the house in house.py
-"""
-
-
-def make(text, path=None):
-    target = makes[0] if path is None else run_dir / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text)
-
-
-def put(path, text):
-    target = root / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text)
-
-
-def say(text):
-    print(text, flush=True)
-
-
-def stop(code):
-    sys.stdout.flush()
-    os._exit(code)
-
-
-def usual():
-    if phase:
-        put(f"src/phase_{phase}.py", f"PHASE = {phase!r}\\n")
-    for path in makes:
-        heading = path.stem.capitalize()
-        body = f"# {heading}\\n\\n## Requirements\\n\\nWhat {path.name} says.\\n"
-        make(TASKS if path.name == "tasks.md" else body, path)
-    say(f"{line} is done")
-
-
-def echo():
-    import hashlib
-
-    usual()
-    for path in makes:
-        if path.name != "tasks.md":
-            make(f"# {path.stem}\\n\\n## Requirements\\n\\n{hashlib.sha256(prompt.encode()).hexdigest()}\\n", path)
-
-
-script = outside / "script.py"
-exec(compile(script.read_text(), str(script), "exec"))
-'''
+AGENT = Path(__file__).parent / "scripted_agent" / "start.py"
 
 
 class Project:
@@ -120,7 +43,6 @@ class Project:
             made.mkdir(parents=True, exist_ok=True)
         self.env = clean_environment(self.home)
         (self.home / ".gitconfig").write_text(IDENTITY)
-        (self.outside / "agent.py").write_text(AGENT)
         self.agent("usual()")
         self.write("dodo.py", DODO)
         self.write(".gitignore", "__pycache__/\n")
@@ -131,9 +53,13 @@ class Project:
 
     def settings(self, extra: str = "", agent: str = "") -> None:
         """Writes doflow.yaml: the scripted agent as the default (`agent`: more keys of its profile), then `extra`."""
-        argv = json.dumps([sys.executable, "-S", "-E", str(self.outside / "agent.py")])
+        argv = json.dumps([sys.executable, *self.agent_program()])
         more = f", {agent}" if agent else ""
         self.write("doflow.yaml", f"agents:\n  default: {{use: command, argv: {argv}{more}}}\n{textwrap.dedent(extra)}")
+
+    def agent_program(self) -> tuple[str, ...]:
+        """The scripted agent as arguments of Python: without site packages, for a fast start."""
+        return ("-S", "-E", str(AGENT), str(self.outside))
 
     def agent(self, script: str) -> None:
         """What the agent does from now on."""

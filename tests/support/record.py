@@ -16,6 +16,7 @@ The records of a version are made once, when it is released, and never again: la
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -119,7 +120,7 @@ def _agent_on_path(project: Project) -> None:
     folder = project.outside / "bin"
     folder.mkdir()
     program = folder / "scripted-agent"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{project.outside}/agent.py"\n')
+    program.write_text(f"#!/bin/sh\nexec {shlex.join((sys.executable, *project.agent_program()))}\n")
     program.chmod(0o755)
     project.env["PATH"] = f"{folder}{os.pathsep}{project.env['PATH']}"
 

@@ -4,12 +4,11 @@
     project.agent(script.good(before='if step == "plan" and not nth: stop(1)'))
 
 It keeps the artifacts' contracts, prints the markers it is given (step -> marker), and finds no fault in a review,
-unless the test says otherwise in `before`: Python that runs first and may set `done = True` when it has done the job.
+unless the test says otherwise in `before`: Python that runs first and may change `TEXTS` and `MARKERS`, or set
+`done = True` when it has done the job.
 """
 
 from __future__ import annotations
-
-import json
 
 TASKS = """# Tasks
 
@@ -33,40 +32,18 @@ FIX_PLAN = """# Fix plan
 """
 
 _GOOD = """
-import re
+from tests.support.scripted_agent import packaged_flows
 
-TEXTS = {texts}
-MARKERS = {markers}
+TEXTS = {texts!r}
+MARKERS = {markers!r}
 done = False
-
-def work():
-    if role == "persona":
-        return say("Nothing to say.\\nVERDICT: GO")
-    if role == "fixer":
-        put("src/fixed.py", f"FIXED = {{round}}\\n")
-        return say("mended")
-    if phase:
-        put(f"src/phase_{{phase}}.py", f"PHASE = {{phase!r}}\\n")
-        for path in (run_dir / "tasks.md", run_dir / "fix-plan.md"):
-            if path.exists() and path.read_text().count(f"## Phase {{phase}}:"):
-                head, mark, rest = path.read_text().partition(f"## Phase {{phase}}:")
-                mine, cut, after = rest.partition("\\n## ")
-                path.write_text(head + mark + mine.replace("- [ ]", "- [x]") + cut + after)
-                break
-    texts = [TEXTS.get(path.name, f"# {{path.stem}}\\n\\nWhat {{path.name}} says.\\n") for path in makes]
-    if "and nothing else; do not write the file" in prompt:
-        return say(texts[0] + MARKERS.get(step, ""))
-    for path, text in zip(makes, texts):
-        make(text, path)
-    say(f"{{line}} is done\\n" + MARKERS.get(step, ""))
-
 {before}
 if not done:
-    work()
+    packaged_flows.work(call, TEXTS, MARKERS)
 """
 
 
 def good(before: str = "", texts: dict[str, str] | None = None, **markers: str) -> str:
     """A script for every flow; `texts` replaces what it writes into the artifact of this name."""
     known = {"spec.md": SPEC, "tasks.md": TASKS, "fix-plan.md": FIX_PLAN, "suggestions.yaml": "suggestions: []\n"}
-    return _GOOD.format(texts=json.dumps(known | (texts or {})), markers=json.dumps(markers), before=before)
+    return _GOOD.format(texts=known | (texts or {}), markers=markers, before=before)
