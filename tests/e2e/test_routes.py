@@ -1,4 +1,4 @@
-"""Steps that decide where the flow goes on."""
+"""Steps that decide where the flow goes on, and steps that some runs do not have."""
 
 from __future__ import annotations
 
@@ -284,3 +284,70 @@ def test_an_edit_beside_a_marker_that_the_agent_only_said_leaves_it_as_it_was(wo
 
     assert ran(work) == []
     assert "its marker is `SCALE: SMALL`" in work.doflow("why", "scale.route").stdout
+
+
+# --- `only`, params from the environment, `kind: install`
+
+
+NOTES = """\
+flow: notes
+about: A draft, perhaps a translation, perhaps a check, and the result in its place.
+params:
+  goal: {about: What to write, required: true}
+  tone: {about: How it sounds, default: plain, env: TONE}
+  language: {about: A second language}
+steps:
+  draft:     {prompt: "Write. Tone: {tone}", makes: "{step}/text.md"}
+  translate: {prompt: "Into {language}", reads: [draft/text.md], makes: second.md, only: {param: language}}
+  proof:     {prompt: Proofread., reads: [draft/text.md], makes: proof.md, only: {unless: SKIP_PROOF}}
+  publish:   {kind: install, reads: [draft/text.md], makes: /NOTES.md, check: {headings: [Requirements]}}
+"""
+
+
+@pytest.fixture
+def notes(notes: Project) -> Project:
+    notes.flow("notes", NOTES)
+    notes.commit("A flow")
+    return notes
+
+
+@pytest.mark.smoke
+def test_a_step_is_there_if_its_param_has_a_value_and_its_variable_is_not_true(notes: Project) -> None:
+    assert notes.doit("notes", "--goal=x", env={"SKIP_PROOF": "true"}).returncode == 0
+    assert notes.calls() == ["draft"]
+    assert notes.read("NOTES.md") == (notes.run_dir() / "draft" / "text.md").read_text()
+
+    assert notes.doit("notes", "--language=Latin").returncode == 0
+    assert notes.calls() == ["draft", "translate", "proof"]
+    assert notes.state()["pipeline"] == ["draft", "translate", "proof", "publish"]
+
+    again = notes.doit("notes")
+    assert (again.returncode, len(notes.calls()), "notes:translate" in again.stdout) == (0, 3, True)
+
+
+def test_a_param_comes_from_the_command_line_else_from_the_environment_else_it_has_its_default(
+    notes: Project,
+) -> None:
+    notes.doit("notes", "--goal=x", env={"TONE": "loud", "SKIP_PROOF": "true"})
+    notes.doit("notes", "--tone=soft", env={"TONE": "loud", "SKIP_PROOF": "true"})
+    notes.doit("notes", "--new", "--goal=y", env={"SKIP_PROOF": "true"})
+
+    assert [prompt.splitlines()[0] for prompt in notes.prompts()] == [
+        "Write. Tone: loud", "Write. Tone: soft", "Write. Tone: plain"
+    ]  # fmt: skip
+
+
+@pytest.mark.smoke
+def test_what_is_put_in_its_place_is_checked_and_a_persons_edit_of_it_is_kept(notes: Project) -> None:
+    notes.agent('make("# No such heading\\n")' + "\n" + 'if step == "proof": usual()')
+    refused = notes.doit("notes", "--goal=x")
+    assert (refused.returncode, (notes.root / "NOTES.md").exists()) == (1, False)
+    assert "NOTES.md: the heading `## Requirements` is missing" in refused.stdout
+    notes.agent("usual()")
+    assert notes.doit("notes", "--force=draft").returncode == 0
+    notes.write("NOTES.md", "# Mine\n")
+
+    kept = notes.doit("notes")
+
+    assert (kept.returncode, notes.read("NOTES.md")) == (0, "# Mine\n")
+    assert "kept your edits to NOTES.md" in kept.stdout

@@ -1,4 +1,4 @@
-"""Committing by plumbing: exactly the named paths, nothing planted runs, the person's work stays as it was."""
+"""Committing by plumbing: exactly the named paths, and the person's work stays as it was."""
 
 from __future__ import annotations
 
@@ -7,70 +7,11 @@ import subprocess
 import threading
 
 import pytest
+from tests.support.git_repository import MESSAGE, done, git, names, refused, repository
 
-from doflow.git import commit, head_reader, history, uncommitted_work
+from doflow.git import commit, head_reader
 from doflow.git.repository import Repository
 from doflow.util.errors import WorldError
-
-CONFIG = "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n"
-MESSAGE = "plan: plan.md\n\nDoflow-Run: 001-login\nDoflow-Step: plan\nDoflow-Key: abc\n"
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    folder = tmp_path / "home"
-    folder.mkdir()
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(folder))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    (folder / ".gitconfig").write_text(CONFIG)
-    return folder
-
-
-def git(where, *args, check=True, text=True):
-    done = subprocess.run(["git", "-C", str(where), *args], capture_output=True, text=text, check=False)
-    assert not check or done.returncode == 0, done.stderr
-    return done.stdout.strip() if text else done.stdout
-
-
-def repository(path, *options):
-    path.mkdir(parents=True, exist_ok=True)
-    git(path, "init", "-q", *options)
-    for name in ("a.txt", "b.txt", "src/c.txt"):
-        (path / name).parent.mkdir(exist_ok=True)
-        (path / name).write_text(f"{name}\n")
-    git(path, "add", "-A")
-    git(path, "commit", "-q", "-m", "first")
-    return path
-
-
-@pytest.fixture
-def top(tmp_path):
-    return repository(tmp_path / "r")
-
-
-def done(where, *paths, message=MESSAGE, expect=None):
-    """One commit; checks that the intent came first and that the repository is sound."""
-    told = []
-    repo = Repository(head_reader.find_head(where))
-    base = head_reader.find_head(where).commit
-
-    def ready(old, new):
-        assert head_reader.find_head(where).commit == base, "the branch moved before the intent was written"
-        told.append((old, new))
-
-    new = commit.commit(repo, paths, message, ready, expect)
-    if new:
-        assert told == [(base, new)]
-        assert head_reader.find_head(where).commit == new
-        git(where, "fsck", "--strict")
-    return new
-
-
-def names(where, rev="HEAD"):
-    return git(where, "show", "--name-status", "--format=", "--no-renames", rev).splitlines()
 
 
 @pytest.mark.smoke
@@ -274,18 +215,6 @@ def test_modes_and_links_are_committed(top):
     assert (modes["a.txt"], modes["ln"]) == ("100755", "120000")
 
 
-def refused(top, match, *paths, expect=None):
-    before = (top / ".git/HEAD").read_text(), git(top, "for-each-ref", "--format=%(refname) %(objectname)")
-    with pytest.raises(WorldError, match=match) as caught:
-        commit.commit(
-            Repository(head_reader.find_head(top)), paths or ("a.txt",), MESSAGE, lambda old, new: None, expect
-        )
-    after = (top / ".git/HEAD").read_text(), git(top, "for-each-ref", "--format=%(refname) %(objectname)")
-    assert after == before
-    assert caught.value.hint
-    return caught.value
-
-
 @pytest.mark.smoke
 def test_a_detached_head_is_refused(top):
     git(top, "checkout", "-q", "--detach")
@@ -393,139 +322,6 @@ def test_a_pipe_is_refused_without_waiting(top):
     refused(top, "pipe", "pipe")
 
 
-CANARY = "#!/bin/sh\ntouch {canary}\ncat\n"
-
-
-def plant(top, canary, kind):
-    script = top / "evil.sh"
-    script.write_text(CANARY.format(canary=canary))
-    script.chmod(0o755)
-    settings = {
-        "fsmonitor": [("core.fsmonitor", str(script))],
-        "hooksPath": [("core.hooksPath", str(top / "evilhooks"))],
-        "clean filter": [("filter.evil.clean", str(script)), ("filter.evil.required", "true")],
-        "process filter": [("filter.evil.process", str(script))],
-        "signing": [("commit.gpgSign", "true"), ("gpg.program", str(script))],
-        "textconv": [("diff.evil.textconv", str(script)), ("diff.external", str(script))],
-        "pager": [("core.pager", str(script)), ("core.editor", str(script)), ("pager.log", "true")],
-        "include": [("include.path", str(top / "more.cfg"))],
-        "ssh": [("core.sshCommand", str(script)), ("credential.helper", f"!{script}")],
-        "alternates": [("core.alternateRefsCommand", str(script))],
-    }
-    for hooks in (top / ".git/hooks", top / "evilhooks"):
-        if kind in ("hooks", "hooksPath"):
-            hooks.mkdir(exist_ok=True)
-            for name in HOOKS:
-                (hooks / name).write_text(CANARY.format(canary=canary))
-                (hooks / name).chmod(0o755)
-    (top / "more.cfg").write_text(f'[core]\n\tfsmonitor = {script}\n[filter "evil"]\n\tclean = {script}\n')
-    (top / ".gitattributes").write_text("* filter=evil diff=evil\n")
-    for key, value in settings.get(kind, []):
-        git(top, "config", key, value)
-
-
-HOOKS = (
-    "pre-commit",
-    "post-commit",
-    "reference-transaction",
-    "post-index-change",
-    "prepare-commit-msg",
-    "post-checkout",
-)
-PLANTS = [
-    "hooks",
-    "fsmonitor",
-    "hooksPath",
-    "clean filter",
-    "process filter",
-    "signing",
-    "textconv",
-    "pager",
-    "include",
-]
-
-
-@pytest.mark.smoke
-@pytest.mark.parametrize("kind", [*PLANTS, "ssh", "alternates"])
-def test_nothing_an_agent_plants_runs(top, tmp_path, kind):
-    canary = tmp_path / "canary"
-    repo = Repository(head_reader.find_head(top))
-    repo.run("rev-parse", "HEAD")
-    plant(top, canary, kind)
-    (top / "a.txt").write_text("changed\n")
-
-    uncommitted_work.keep_work(repo, "before")
-    history.dirty_files(repo)
-    history.ignored_files(repo)
-    new = commit.commit(repo, ["a.txt", ".gitattributes"], MESSAGE, lambda old, new: None)
-    history.run_commits(repo, "001-login")
-    history.file_at(repo, "HEAD", "a.txt")
-    commit.is_adopted(repo, "", new)
-
-    assert not canary.exists()
-    assert history.file_at(repo, "HEAD", "a.txt") == b"changed\n"
-
-
-@pytest.mark.smoke
-def test_the_plants_do_run_under_plain_git(top, tmp_path):
-    canary = tmp_path / "canary"
-    plant(top, canary, "clean filter")
-    (top / "a.txt").write_text("changed\n")
-
-    git(top, "add", "a.txt", check=False)
-
-    assert canary.exists()
-
-
-def test_a_filter_that_was_there_when_the_run_began_stays_active(top):
-    git(top, "config", "filter.up.clean", "tr a-z A-Z")
-    (top / ".gitattributes").write_text("*.up filter=up\n")
-    (top / "x.up").write_text("loud\n")
-
-    done(top, "x.up", ".gitattributes")
-
-    assert git(top, "show", "HEAD:x.up") == "LOUD"
-    assert git(top, "status", "--porcelain") == ""
-
-
-@pytest.mark.smoke
-def test_a_trusted_filter_that_was_changed_keeps_its_old_meaning(top, tmp_path):
-    git(top, "config", "filter.up.clean", "tr a-z A-Z")
-    repo = Repository(head_reader.find_head(top))
-    trusted = repo.filters()
-    git(top, "config", "filter.up.clean", f"touch {tmp_path}/canary; cat")
-    (top / ".gitattributes").write_text("*.up filter=up\n")
-    (top / "x.up").write_text("loud\n")
-
-    commit.commit(Repository(head_reader.find_head(top), trusted), ["x.up"], MESSAGE, lambda old, new: None)
-
-    assert git(top, "show", "HEAD:x.up") == "LOUD"
-    assert not (tmp_path / "canary").exists()
-
-
-def test_a_program_added_to_a_trusted_filter_stops_the_run(top):
-    git(top, "config", "filter.up.clean", "tr a-z A-Z")
-    repo = Repository(head_reader.find_head(top))
-    repo.filters()
-    git(top, "config", "filter.up.process", "evil")
-
-    with pytest.raises(WorldError, match=r"filter\.up\.process"):
-        repo.run("rev-parse", "HEAD")
-
-
-def test_a_config_that_a_person_includes_but_an_agent_creates_is_noticed(top, tmp_path):
-    git(top, "config", "include.path", "../.gitconfig")
-    repo = Repository(head_reader.find_head(top))
-    repo.run("rev-parse", "HEAD")
-    (top / ".gitconfig").write_text(f'[filter "evil"]\n\tclean = touch {tmp_path}/canary; cat\n')
-    (top / ".gitattributes").write_text("* filter=evil\n")
-    (top / "a.txt").write_text("changed\n")
-
-    commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
-
-    assert not (tmp_path / "canary").exists()
-
-
 @pytest.mark.smoke
 def test_line_ends_are_normalised_as_git_add_does(top):
     (top / ".gitattributes").write_text("* text=auto\n")
@@ -618,168 +414,6 @@ def test_a_crash_between_the_swap_and_the_index_is_made_good(top, monkeypatch):
 
 
 @pytest.mark.smoke
-def test_uncommitted_work_is_kept_under_a_ref_and_nothing_is_touched(top):
-    (top / ".gitignore").write_text("*.log\n")
-    (top / "a.txt").write_text("staged\n")
-    git(top, "add", "a.txt")
-    (top / "a.txt").write_text("edited\n")
-    (top / "b.txt").unlink()
-    (top / "untracked.txt").write_text("mine\n")
-    (top / "noise.log").write_text("noise\n")
-    git(top, "update-index", "--assume-unchanged", "src/c.txt")
-    (top / "src/c.txt").write_text("hidden\n")
-    repository(top / "nested")
-    status, index = git(top, "status", "--porcelain"), (top / ".git/index").read_bytes()
-
-    kept = uncommitted_work.keep_work(Repository(head_reader.find_head(top)), "001-login/plan.1")
-
-    assert git(top, "rev-parse", "refs/doflow/wip/001-login/plan.1") == kept
-    assert (git(top, "status", "--porcelain"), (top / ".git/index").read_bytes()) == (status, index)
-    assert set(git(top, "ls-tree", "-r", "--name-only", kept).splitlines()) == {
-        ".gitignore", "a.txt", "src/c.txt", "untracked.txt",
-    }  # fmt: skip
-    assert git(top, "show", f"{kept}:a.txt") == "edited"
-    assert git(top, "show", f"{kept}:src/c.txt") == "hidden"
-    assert git(top, "show", f"{kept}^2:a.txt") == "staged"
-    git(top, "fsck", "--strict")
-
-
-def test_work_is_kept_when_files_became_folders_and_folders_links(top):
-    (top / "a.txt").unlink()
-    (top / "a.txt").mkdir()
-    (top / "a.txt" / "inner").write_text("x\n")
-    (top / "real").mkdir()
-    (top / "real" / "c.txt").write_text("elsewhere\n")
-    (top / "src" / "c.txt").unlink()
-    (top / "src").rmdir()
-    (top / "src").symlink_to("real")
-    os.mkfifo(top / "pipe")
-
-    kept = uncommitted_work.keep_work(Repository(head_reader.find_head(top)), "x")
-
-    listed = git(top, "ls-tree", "-r", "--name-only", kept).splitlines()
-    assert listed == ["a.txt/inner", "b.txt", "real/c.txt", "src"]
-
-
-def test_with_nothing_to_keep_the_ref_holds_head(top):
-    kept = uncommitted_work.keep_work(Repository(head_reader.find_head(top)), "x")
-
-    assert kept == head_reader.find_head(top).commit == git(top, "rev-parse", "refs/doflow/wip/x")
-
-
-def test_work_is_kept_again_and_again_without_losing_track(top):
-    repo = Repository(head_reader.find_head(top))
-    (top / "new.txt").write_text("1\n")
-    first = uncommitted_work.keep_work(repo, "one")
-    (top / "new.txt").unlink()
-    (top / "a.txt").write_text("2\n")
-    second = uncommitted_work.keep_work(repo, "two")
-    git(top, "checkout", "-q", "a.txt")
-    third = uncommitted_work.keep_work(repo, "three")
-
-    assert "new.txt" in git(top, "ls-tree", "--name-only", first)
-    assert "new.txt" not in git(top, "ls-tree", "--name-only", second)
-    assert git(top, "show", f"{second}:a.txt") == "2"
-    assert third == head_reader.find_head(top).commit
-
-
-@pytest.mark.smoke
-def test_work_before_the_first_commit_is_kept_without_an_identity(tmp_path, home):
-    top = tmp_path / "r"
-    top.mkdir()
-    git(top, "init", "-q")
-    (home / ".gitconfig").write_text("")
-    (top / "x").write_text("x\n")
-
-    kept = uncommitted_work.keep_work(Repository(head_reader.find_head(top)), "x")
-
-    assert git(top, "show", f"{kept}:x") == "x"
-
-
-@pytest.mark.smoke
-def test_the_history_of_a_run_is_read_from_its_trailers(top):
-    (top / "a.txt").write_text("1\n")
-    first = done(top, "a.txt")
-    (top / "a.txt").write_text("2\n")
-    done(top, "a.txt", message="other\n\nDoflow-Run: 001-login-more\nDoflow-Step: plan\n")
-    (top / "a.txt").write_text("3\n")
-    last = done(top, "a.txt", message="Phase 2: x\n\nbody\n\nDoflow-Run: 001-login\nDoflow-Phase: 2\n")
-    git(top, "commit", "-q", "--allow-empty", "-m", "mentions Doflow-Run: 001-login in its subject")
-
-    found = history.run_commits(Repository(head_reader.find_head(top)), "001-login")
-
-    assert [(entry["id"], entry["subject"]) for entry in found] == [(last, "Phase 2: x"), (first, "plan: plan.md")]
-    assert (found[0]["Doflow-Phase"], found[1]["Doflow-Step"], found[1]["Doflow-Key"]) == ("2", "plan", "abc")
-    assert "Doflow-Step" not in found[0]
-
-
-def test_files_of_a_commit_are_shown_or_absent(top):
-    repo = Repository(head_reader.find_head(top))
-
-    assert history.file_at(repo, "HEAD", "src/c.txt") == b"src/c.txt\n"
-    assert history.file_at(repo, "HEAD", "none") is None
-    assert history.file_at(repo, "nobranch", "a.txt") is None
-    with pytest.raises(WorldError):
-        history.file_at(repo, "--help", "a.txt")
-
-
-@pytest.mark.smoke
-def test_dirty_files_are_found_whatever_marks_hide_them(top):
-    for mark, name in (("--assume-unchanged", "a.txt"), ("--skip-worktree", "b.txt")):
-        git(top, "update-index", mark, name)
-        (top / name).write_text("hidden\n")
-    (top / "untracked").write_text("x\n")
-    (top / "added").write_text("x\n")
-    git(top, "add", "added")
-    (top / "src/c.txt").write_text("excluded\n")
-
-    assert git(top, "status", "--porcelain", "a.txt", "b.txt") == ""
-    assert history.dirty_files(Repository(head_reader.find_head(top)), ("src",)) == ("a.txt", "added", "b.txt")
-
-
-def test_a_touched_but_equal_file_is_clean_and_a_deleted_one_is_not(top):
-    repo = Repository(head_reader.find_head(top))
-    os.utime(top / "a.txt", (1, 1))
-    clean = history.dirty_files(repo)
-    (top / "b.txt").unlink()
-
-    assert (clean, history.dirty_files(repo)) == ((), ("b.txt",))
-
-
-def test_dirty_and_ignored_speak_of_the_project_below_its_root_only(top):
-    shop = top / "apps" / "shop"
-    shop.mkdir(parents=True)
-    (shop / "x").write_text("x\n")
-    (top / ".gitignore").write_text("*.log\nbuild/\n")
-    git(top, "add", "-A")
-    git(top, "commit", "-q", "-m", "shop")
-    (shop / "x").write_text("changed\n")
-    (top / "a.txt").write_text("changed\n")
-    (top / "top.log").touch()
-    (shop / "build").mkdir()
-    (shop / "build" / "out").touch()
-    (shop / "deep").mkdir()
-    (shop / "deep" / "y.log").touch()
-    (shop / "deep" / "kept").touch()
-    repo = Repository(head_reader.find_head(shop))
-
-    assert history.dirty_files(repo) == ("x",)
-    assert history.ignored_files(repo) == ("build/", "deep/y.log")
-    assert set(history.list_blobs(repo, head_reader.find_head(shop).commit)) == {"x"}
-
-
-def test_blobs_name_what_git_holds(top):
-    repo = Repository(head_reader.find_head(top))
-
-    held = history.list_blobs(repo, head_reader.find_head(top).commit)
-
-    assert set(held) == {"a.txt", "b.txt", "src/c.txt"}
-    assert held["a.txt"][0] == "100644"
-    assert history.read_blob(repo, held["a.txt"][1]) == b"a.txt\n"
-    assert history.list_blobs(repo, "") == {}
-
-
-@pytest.mark.smoke
 def test_variables_of_a_surrounding_git_do_not_redirect_a_commit(top, tmp_path, monkeypatch):
     other = repository(tmp_path / "other")
     monkeypatch.setenv("GIT_DIR", str(other / ".git"))
@@ -795,19 +429,6 @@ def test_variables_of_a_surrounding_git_do_not_redirect_a_commit(top, tmp_path, 
     assert git(top, "rev-parse", "HEAD") == new
     assert git(top, "fsck", "--strict") == ""
     assert len(git(other, "log", "--oneline").splitlines()) == 1
-
-
-def test_config_given_by_the_environment_still_counts(top, home, monkeypatch):
-    (home / ".gitconfig").write_text("")
-    monkeypatch.setenv("GIT_CONFIG_COUNT", "2")
-    for number, (key, value) in enumerate((("user.name", "Env"), ("user.email", "env@example.org"))):
-        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", key)
-        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
-    (top / "a.txt").write_text("x\n")
-
-    done(top, "a.txt")
-
-    assert git(top, "log", "-1", "--format=%an") == "Env"
 
 
 def test_a_commit_asks_git_a_fixed_number_of_times(top):

@@ -1,4 +1,4 @@
-"""Steps at work at the same time: what one of them has made, no other changes."""
+"""Steps that run at the same time: what one of them has made, no other changes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,87 @@ import signal
 
 import pytest
 from tests.support.project import Project, eventually
+from tests.support.work_flow import flow
+
+
+@pytest.mark.smoke
+def test_steps_that_do_not_wait_for_each_other_run_side_by_side(project):
+    flow(
+        project,
+        """
+one: {prompt: One., makes: one.md, after: []}
+two: {prompt: Two., makes: two.md, after: []}
+both: {prompt: Both., reads: [one.md, two.md], makes: both.md, after: [one, two]}
+""",
+    )
+    project.agent("""
+        if step != "both":
+            (outside / step).touch()
+            other = outside / {"one": "two", "two": "one"}[step]
+            for _ in range(3000):
+                if other.exists():
+                    break
+                time.sleep(0.02)
+            else:
+                stop(1)
+        usual()
+    """)
+
+    done = project.doit("-n", "2", "work")
+
+    assert done.returncode == 0, done.stdout
+    assert (sorted(project.calls()[:2]), project.calls()[2:]) == (["one", "two"], ["both"])
+    assert project.git("status", "--porcelain") == ""
+    assert len(project.subjects()) == 5
+
+
+@pytest.mark.smoke
+def test_a_stray_file_of_steps_side_by_side_fails_them_all(project):
+    flow(
+        project,
+        """
+one: {prompt: One., makes: one.md, after: []}
+two: {prompt: Two., makes: two.md, after: []}
+""",
+    )
+    project.agent("""
+        (outside / step).touch()
+        while not all((outside / name).exists() for name in ("one", "two")):
+            time.sleep(0.02)
+        usual()
+        put("stray.txt", "x")
+        time.sleep(0.3)
+    """)
+
+    done = project.doit("-n", "2", "--continue", "work")
+
+    assert done.returncode == 1
+    assert not (project.root / "stray.txt").exists()
+    assert project.state()["completed"] == []
+
+
+def test_a_step_that_writes_more_than_its_artifact_runs_alone(project):
+    flow(
+        project,
+        """
+one: {prompt: One., makes: one.md, writes: ['/src/**'], after: []}
+two: {prompt: Two., makes: two.md, after: []}
+""",
+    )
+    project.agent("""
+        busy = outside / "busy"
+        if busy.exists():
+            stop(1)
+        busy.touch()
+        time.sleep(0.3)
+        busy.unlink()
+        usual()
+    """)
+
+    done = project.doit("-n", "2", "work")
+
+    assert done.returncode == 0, done.stdout
+
 
 FLOW = """
     flow: work
@@ -15,6 +96,8 @@ FLOW = """
       b: {prompt: B, makes: b.md, after: []}
       end: {prompt: End, reads: [a.md, b.md], makes: end.md, after: [a, b]}
 """
+
+
 WAIT = """
 import time
 def until(found):
@@ -29,6 +112,8 @@ def committed(path):
 def kept(words):
     return words in (root / ".doflow/runs/001-x/events.jsonl").read_text()
 """
+
+
 OVER = (
     WAIT
     + """
