@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.agents import test_cli_runs, test_cli_trees, test_failures, test_probe, test_purse
+from tests.agents import test_cli_runs, test_cli_trees, test_failures, test_probe, test_usage_and_budget
 from tests.support.clis import PROGRAMS
 
 ALL = tuple(PROGRAMS)
@@ -33,7 +33,7 @@ CASES: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
         test_cli_trees.test_nothing_is_left_after_an_interrupt_or_the_death_of_doflow, ALL,
     ),
     "usage of a stopped call": (
-        test_purse.test_what_a_stopped_call_used_is_unknown_and_never_nothing, ("codex", "gemini"),
+        test_usage_and_budget.test_what_a_stopped_call_used_is_unknown_and_never_nothing, ("codex", "gemini"),
     ),
     "probe": (test_probe.test_the_version_that_is_tried_knows_every_flag_and_answers, ALL),
 }  # fmt: skip

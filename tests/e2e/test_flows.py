@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 import yaml
-from tests.support import house, script
+from tests.support import checkout, script
 from tests.support.project import Project
 
 FEATURE = ["specify", "suggest", "plan", "planreview", "tasks", "tasksreview", "implement",
@@ -378,7 +378,7 @@ def test_a_report_that_the_agent_wrote_itself_is_not_covered_up_by_its_chat(proj
 
 
 def test_timeouts_and_retries_of_the_settings_hold_in_the_packaged_flows(project):
-    for path in sorted((house.TOP / "flows").glob("*.yaml")):
+    for path in sorted((checkout.TOP / "flows").glob("*.yaml")):
         flow = yaml.safe_load(path.read_text())
         if path.stem != "tiny":
             assert "defaults" not in flow, f"{path.name}: a default of the flow would beat doflow.yaml"
@@ -394,7 +394,7 @@ def test_the_simple_variant_gives_the_short_prompts(project):
     ran(project, "feature", "--goal=Make it so")
 
     said = dict(zip(project.calls(), project.prompts(), strict=True))
-    folder = house.TOP / "flows" / "prompts"
+    folder = checkout.TOP / "flows" / "prompts"
     for step, name in (("specify", "specify"), ("plan", "plan"), ("tasks", "tasks"), ("implement:1", "implement")):
         body = (folder / f"{name}-simple.md").read_text().split("---\n", 2)[2].strip()
         assert said[step].startswith(body), step
@@ -410,7 +410,7 @@ def test_every_reviewer_is_told_who_it_is_and_code_reviews_see_the_code(project)
     for step, names in PERSONAS.items():
         for name in names:
             told = said[f"{step} persona {name}"]
-            voice = (house.TOP / "flows" / "prompts" / "personas" / f"{name}.md").read_text().split("---\n", 2)[2]
+            voice = (checkout.TOP / "flows" / "prompts" / "personas" / f"{name}.md").read_text().split("---\n", 2)[2]
             assert voice.strip() in told
             assert ("PHASE = '1'" in told) == (step in ("architecturereview", "qualityreview", "phasereview"))
 

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.support import house
+from tests.support import checkout
 from tests.support.project import Project, eventually
 
 FLOW = "flow: small\nsteps:\n  plan: {prompt: Plan it., makes: plan.md%s}\n"
@@ -124,9 +124,9 @@ def _told(stderr: str) -> dict:
 
 @pytest.mark.smoke
 def test_every_event_that_doflow_writes_is_in_the_docs() -> None:
-    page = (house.TOP / "docs" / "commands.md").read_text()
+    page = (checkout.TOP / "docs" / "commands.md").read_text()
     calls = re.compile(r'\b(?:events\.add|_record|record)\(\s*"([a-z_]+)"')
-    written = {name for path in Path(house.TOP, "src").rglob("*.py") for name in calls.findall(path.read_text())}
+    written = {name for path in Path(checkout.TOP, "src").rglob("*.py") for name in calls.findall(path.read_text())}
 
     assert {"returned", "intent", "step_complete"} - written == {"step_complete"} - written
     assert {name for name in written if f"`{name}`" not in page} == set()

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.support import crash, house
+from tests.support import checkout, crash
 from tests.support.project import Project
 
 from doflow.flow.dot import editor, order, parser, transitions
@@ -34,7 +34,7 @@ digraph auth {
 #: dies at the n-th effect on the disk while it moves a node or sends a loop back
 MOVER = f"""\
 import sys
-sys.path.insert(0, {str(house.TOP)!r})
+sys.path.insert(0, {str(checkout.TOP)!r})
 from tests.support import crash
 from doflow.flow.dot import transitions as moves
 path, deed, last = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -245,9 +245,9 @@ def test_an_unknown_question_is_refused_with_those_that_are_open(site: Any) -> N
 
 def test_ac_6_the_page_describes_the_four_layers_and_the_launch() -> None:
     """R2.111."""
-    from tests.support import house
+    from tests.support import checkout
 
-    page = (house.TOP / "docs" / "supervision.md").read_text()
+    page = (checkout.TOP / "docs" / "supervision.md").read_text()
 
     for words in (
         "Layer 0",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
-from tests.support import house
+from tests.support import checkout
 
 from doflow.flow.parsing import schema
 from doflow.supervise import signal_store, signal_watch
@@ -72,7 +72,7 @@ def test_a_signal_file_fits_the_schema_and_is_named_for_what_it_says(signals: Si
     made = signals.write(example("NEEDS_REVIEW"))
 
     value = json.loads(Path(made.path).read_text())
-    Draft202012Validator(json.loads((house.TOP / "schemas" / "signal.schema.json").read_text())).validate(value)
+    Draft202012Validator(json.loads((checkout.TOP / "schemas" / "signal.schema.json").read_text())).validate(value)
     stamp = value["timestamp"][:19].replace("-", "").replace(":", "") + "Z"
     assert os.path.basename(made.path).startswith(f"{stamp}-runner-guardian-NEEDS_REVIEW-")
 

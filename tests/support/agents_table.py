@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from tests.support import house
+from tests.support import checkout
 from tests.support.clis import PROGRAMS
 
 from doflow.agents import registry
 from doflow.agents.adapters.vendor_cli import Program
 from doflow.flow.model import Ask, Profile
 
-PAGE = house.TOP / "docs" / "agents.md"
+PAGE = checkout.TOP / "docs" / "agents.md"
 BEGIN, END = "<!-- agents: written by python -m tests.support.agents_table -->", "<!-- /agents -->"
 COUNTS = {"usd": "the price", "tokens": "the tokens", "": "nothing"}
 HOW: dict[str, dict[str, object]] = {

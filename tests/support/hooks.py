@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.house import SOURCES
+from tests.support.checkout import SOURCES
 from tests.support.project import clean_environment
 
 DOOR = (sys.executable, "-I", "-S", str(SOURCES / "hooks" / "entry.py"))

@@ -34,9 +34,14 @@ class Mutant(NamedTuple):
 
 #: the tests of each area: those that are fast first
 TESTS = {
-    "fingerprint": ("tests/unit/runs/test_fingerprint.py", "tests/e2e/test_freshness.py"),
-    "freshness": ("tests/unit/runs/test_freshness.py", "tests/e2e/test_freshness.py"),
-    "files": ("tests/unit/runs/test_project_files.py", "tests/e2e/test_line_endings.py"),
+    "fingerprint": (
+        "tests/unit/runs/test_fingerprint.py", "tests/e2e/test_freshness.py", "tests/e2e/test_inputs.py",
+        "tests/e2e/test_phases.py", "tests/e2e/test_rerun_triggers.py",
+    ),
+    "freshness": (
+        "tests/unit/runs/test_freshness.py", "tests/e2e/test_freshness.py", "tests/e2e/test_rerun_triggers.py",
+    ),
+    "files": ("tests/unit/runs/test_project_files.py", "tests/e2e/test_clones_and_history.py"),
     "lock file": ("tests/unit/runs/test_lockfile.py", "tests/fault/test_unreadable_lock.py"),
     "event log": ("tests/unit/runs/test_event_log.py", "tests/fault/test_torn_state.py"),
     "run record": ("tests/unit/runs/test_run_record.py", "tests/fault/test_kept_results.py"),
@@ -48,11 +53,11 @@ TESTS = {
     "recovery": (
         "tests/unit/engine/lifecycle/test_recovery.py", "tests/e2e/test_after_a_kill.py", "tests/fault/test_killed_agent.py",
     ),
-    "commit": ("tests/unit/engine/jobs/test_commit.py", "tests/unit/git/test_commit.py", "tests/e2e/test_commit.py"),
-    "gate": ("tests/unit/engine/steps/test_gate.py", "tests/e2e/test_gates_told.py"),
+    "commit": ("tests/unit/engine/jobs/test_commit.py", "tests/unit/git/test_commit.py", "tests/e2e/git/test_commit.py"),
+    "gate": ("tests/unit/engine/steps/test_gate.py", "tests/e2e/test_gates.py"),
     "rate limits": ("tests/unit/agents/test_rate_limits.py", "tests/e2e/test_limits.py"),
     "adapters": ("tests/unit/agents/adapters/test_records.py", "tests/contract/test_adapters.py", "tests/contract/test_agents.py"),
-    "scope": ("tests/unit/guard/fence/test_scope.py", "tests/e2e/test_kinds.py"),
+    "scope": ("tests/unit/guard/fence/test_scope.py", "tests/e2e/test_scopes.py"),
 }  # fmt: skip
 
 MUTANTS = tuple(Mutant(*values) for values in (

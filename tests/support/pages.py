@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support import house
+from tests.support import checkout
 from tests.support.project import clean_environment
 
-PAGES = (house.TOP / "README.md", house.TOP / "CHANGELOG.md", *sorted((house.TOP / "docs").glob("*.md")))
+PAGES = (checkout.TOP / "README.md", checkout.TOP / "CHANGELOG.md", *sorted((checkout.TOP / "docs").glob("*.md")))
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
 _FILE = re.compile(r"^# ([\w./-]+\.(?:yaml|py))\n")
 _EXIT = re.compile(r"\s+# exit (\d+)$")

@@ -6,7 +6,7 @@
     agents.calls("Explore?")                                 # `?`: the hook is not even asked
     agents.bare()                                            # it does not know of hooks at all
 
-Its records are those of the real one (tests/agents/test_order.py holds the two against each other).
+Its records are those of the real one (tests/agents/test_subagent_order.py holds the two against each other).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import string
 
 import pytest
 from hypothesis import given, strategies as st
-from tests.support import house
+from tests.support import checkout
 
 from doflow.flow import markdown, tasklist
 from doflow.flow.tasklist import Phase, Task, TaskList
@@ -60,7 +60,7 @@ def test_a_list_is_read_with_all_that_its_tasks_say() -> None:
 
 
 def test_the_example_of_the_documentation_has_no_problem_and_no_warning() -> None:
-    page = (house.TOP / "docs" / "tasks.md").read_text(encoding="utf-8")
+    page = (checkout.TOP / "docs" / "tasks.md").read_text(encoding="utf-8")
     example = re.findall(r"^```markdown\n(.*?)^```$", page, re.M | re.S)[0]
 
     found = tasklist.parse_task_list(example)

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.support import house
+from tests.support import checkout
 
 from doflow.config import project
 from doflow.flow.dot import compiler, parser, validate
@@ -199,7 +199,7 @@ def test_a_name_or_a_path_finds_a_pipeline(tmp_path: Path) -> None:
 
 
 def test_the_pipeline_of_the_page_is_valid_and_runs(tmp_path: Path) -> None:
-    page = (house.TOP / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    page = (checkout.TOP / "docs" / "pipelines.md").read_text(encoding="utf-8")
     text = page.partition("```dot\n")[2].partition("```")[0]
 
     assert validate.check_pipeline(parser.parse_pipeline(text)) == ()
@@ -210,7 +210,7 @@ def test_the_pipeline_of_the_page_is_valid_and_runs(tmp_path: Path) -> None:
 
 
 def test_every_handler_and_every_status_is_on_the_page() -> None:
-    page = (house.TOP / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    page = (checkout.TOP / "docs" / "pipelines.md").read_text(encoding="utf-8")
 
     assert [word for pair in SHAPES.items() for word in pair if f"`{word}`" not in page] == []
     assert [status for status in STATUSES if f"`{status}`" not in page] == []

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support import house
+from tests.support import checkout
 
 from doflow.flow import diagram, plan, subflow, tasklist
 from doflow.flow.dot import compiler, generate, order, parser, validate
 from doflow.flow.model import Flow, Prompt, Route, Settings, Step
 from doflow.flow.parsing import loader
 
-FLOWS = sorted((house.TOP / "flows").glob("*.yaml"))
+FLOWS = sorted((checkout.TOP / "flows").glob("*.yaml"))
 NASTY = 'a "quoted" <b>&amp; `x`; \\ end#'
 TASKS = """# Tasks
 

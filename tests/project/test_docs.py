@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import house, pages
+from tests.support import checkout, pages
 
 from doflow.agents import registry
 from doflow.cli import main
@@ -21,8 +21,8 @@ from doflow.config import settings
 from doflow.flow.parsing import loader
 from doflow.hooks import machine_loader
 
-README = house.TOP / "README.md"
-DOCS = house.TOP / "docs"
+README = checkout.TOP / "README.md"
+DOCS = checkout.TOP / "docs"
 
 
 def keys(node: Any) -> Iterator[str]:
@@ -40,7 +40,7 @@ def keys(node: Any) -> Iterator[str]:
     ("schema", "page"), [("flow", "flows.md"), ("doflow", "settings.md"), ("machine", "machines.md")]
 )
 def test_every_key_of_a_schema_is_on_its_page(schema: str, page: str) -> None:
-    known = set(keys(json.loads((house.TOP / "schemas" / f"{schema}.schema.json").read_text(encoding="utf-8"))))
+    known = set(keys(json.loads((checkout.TOP / "schemas" / f"{schema}.schema.json").read_text(encoding="utf-8"))))
     text = (DOCS / page).read_text(encoding="utf-8")
     shown = {word for code in re.findall(r"`([^`\n]+)`", text) for word in re.findall(r"[a-z_]+", code)}
 
@@ -51,7 +51,7 @@ def test_every_packaged_flow_is_on_the_page_of_flows() -> None:
     text = (DOCS / "flows.md").read_text(encoding="utf-8").partition("## Packaged flows")[2].partition("\n## ")[0]
 
     assert set(re.findall(r"^\| `([\w-]+)`", text, re.M)) == {
-        path.stem for path in (house.TOP / "flows").glob("*.yaml")
+        path.stem for path in (checkout.TOP / "flows").glob("*.yaml")
     }
 
 
@@ -114,7 +114,7 @@ def test_every_settings_file_on_a_page_loads_and_a_run_would_take_it(block: page
 
 def test_the_settings_page_shows_every_setting_that_a_run_takes() -> None:
     (block,) = [block for block in pages.files(below="doflow.yaml") if block.page == "settings.md"]
-    wanted = set(json.loads((house.TOP / "schemas" / "doflow.schema.json").read_text())["properties"])
+    wanted = set(json.loads((checkout.TOP / "schemas" / "doflow.schema.json").read_text())["properties"])
 
     assert wanted - set(re.findall(r"^(\w+):", block.text, re.M)) == set()
 
@@ -163,11 +163,11 @@ def _anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("name", ["README.md", "docs/getting-started.md"])
 def test_what_a_page_shows_is_what_happens(name: str, tmp_path: Path) -> None:
-    assert pages.follow(house.TOP / name, tmp_path) == []
+    assert pages.follow(checkout.TOP / name, tmp_path) == []
 
 
 def test_the_ci_runs_the_commands_of_the_readme() -> None:
-    script = house.TOP / ".ci" / "run"
+    script = checkout.TOP / ".ci" / "run"
     assert os.access(script, os.X_OK)
 
     for mark in ("test", "demo"):
@@ -178,9 +178,9 @@ def test_the_ci_runs_the_commands_of_the_readme() -> None:
 def test_the_changelog_begins_with_this_version_or_the_next() -> None:
     from doflow.util.version import VERSION
 
-    versions = re.findall(r"^## (\S+)$", (house.TOP / "CHANGELOG.md").read_text(), re.M)
+    versions = re.findall(r"^## (\S+)$", (checkout.TOP / "CHANGELOG.md").read_text(), re.M)
     assert VERSION in versions[:2]
 
 
 def test_the_project_uses_itself() -> None:
-    assert (house.TOP / "dodo.py").read_text() == "import doflow\nglobals().update(doflow.dodo())\n"
+    assert (checkout.TOP / "dodo.py").read_text() == "import doflow\nglobals().update(doflow.dodo())\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support import house
+from tests.support import checkout
 
 from doflow.engine import checks
 from doflow.flow import findings, markdown, tasklist
@@ -17,10 +17,10 @@ from doflow.flow.model import Flow, Step
 from doflow.flow.parsing import loader
 from doflow.runs.project_files import ProjectFiles
 
-FOLDER = house.TOP / "flows" / "prompts"
+FOLDER = checkout.TOP / "flows" / "prompts"
 PROMPTS = sorted(path.name for path in FOLDER.glob("*.md"))
 PERSONAS = sorted(path.stem for path in (FOLDER / "personas").glob("*.md"))
-FLOWS = [loader.load_flow(path, house.TOP) for path in sorted((house.TOP / "flows").glob("*.yaml"))]
+FLOWS = [loader.load_flow(path, checkout.TOP) for path in sorted((checkout.TOP / "flows").glob("*.yaml"))]
 USES: list[tuple[Flow, Step]] = [(flow, step) for flow in FLOWS for step in flow.steps if step.prompt]
 SIMPLE = ("specify", "plan", "tasks", "implement", "bugfix")
 COMMANDS = ("`prd`", "`run-prd.sh`", "`tsk`", "`doflow`", "`doit`", "`git push`", "`git merge`", "`git commit`")

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
-from tests.support import house
+from tests.support import checkout
 
 from doflow.config.layers import DEFAULTS
 from doflow.flow.model import Profile, Settings, Step
 from doflow.flow.parsing import loader
 from doflow.hooks import machine_loader
 
-SCHEMAS = sorted((house.TOP / "schemas").glob("*.json"))
-FLOWS = sorted((house.TOP / "flows").glob("*.yaml"))
+SCHEMAS = sorted((checkout.TOP / "schemas").glob("*.json"))
+FLOWS = sorted((checkout.TOP / "flows").glob("*.yaml"))
 
 
 def read(name: str) -> dict[str, Any]:
-    return json.loads((house.TOP / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
+    return json.loads((checkout.TOP / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
 
 
 def properties(node: Any, where: str = "$") -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -83,7 +83,9 @@ def test_a_packaged_flow_fits_the_schema_and_loads(path: Path, tmp_path: Path) -
     assert flow.about, "shown by `doit list`"
 
 
-@pytest.mark.parametrize("path", sorted((house.TOP / "flows" / "machines").glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((checkout.TOP / "flows" / "machines").glob("*.yaml")), ids=lambda path: path.name
+)
 def test_a_packaged_machine_fits_the_schema_and_is_proved(path: Path) -> None:
     Draft202012Validator(read("machine")).validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
