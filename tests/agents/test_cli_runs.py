@@ -23,7 +23,7 @@ RUN = "specs/001-a-note"
 
 
 def author(project: Project) -> object:
-    """Writes a note without its heading, mends it by a shell when it is handed back, then says how it ends."""
+    """Writes a note without its heading, fixes it by a shell when it is handed back, then says how it ends."""
     note = project.root / RUN / "note.md"
 
     def scenario(heard: Heard) -> Deed:
@@ -47,8 +47,8 @@ def test_a_cli_writes_runs_a_shell_answers_and_goes_on_in_its_session(name: str,
     assert (project.root / RUN / "note.md").read_text().split() == ["#", "Note", "##", "Ready", "Yes."]
     assert (project.root / RUN / "end.md").read_text() == "# The end\n\nAll is well.\n"
     assert project.subjects()[-2:] == ["write: note.md", "tell: end.md"]
-    mended = [heard for heard in model.heard if "did not pass" in heard.prompt]
-    assert mended and "note of the day" not in mended[0].prompt and "note of the day" in mended[0].raw
+    fixed = [heard for heard in model.heard if "did not pass" in heard.prompt]
+    assert fixed and "note of the day" not in fixed[0].prompt and "note of the day" in fixed[0].raw
     first, second, _ = (entry for entry in project.events() if entry["event"] == "returned")
     assert first["session"] == second["session"] != ""
 
@@ -87,8 +87,8 @@ def test_a_session_that_was_deleted_is_replaced_by_one_that_is_told_everything(n
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no longer exists; a new one gets the full prompt" in done.stdout
-    mended = [heard for heard in model.heard if "did not pass" in heard.prompt]
-    assert mended and "note of the day" in mended[0].prompt
+    fixed = [heard for heard in model.heard if "did not pass" in heard.prompt]
+    assert fixed and "note of the day" in fixed[0].prompt
     first, second, _ = (entry for entry in project.events() if entry["event"] == "returned")
     assert "" != first["session"] != second["session"] != ""
 

@@ -25,11 +25,11 @@ FLOW = """
 """
 NAP = "python3 -c 'import time; time.sleep(300)'"
 TOOL = f"setsid {NAP} & {NAP} & touch began.txt; {NAP}"
-#: by then the tool has begun, on a slow machine too
+#: by then the tool has started, on a slow machine too
 LIMIT = {"claude": 15, "codex": 15, "gemini": 25, "opencode": 50}
 
 
-def begun(project: Project) -> bool:
+def started(project: Project) -> bool:
     naps = [words for words in crash.alive(project.home).values() if "time.sleep(300)" in words]
     return (project.root / "began.txt").exists() and len(naps) >= 3
 
@@ -40,7 +40,7 @@ def test_nothing_is_left_after_a_timeout(name: str, project: Project) -> None:
     with Model(play(Shell(TOOL), Hang())) as model:
         clis.use(project, name, model, f"timeouts: {{max: {LIMIT[name]}s}}\nretry: {{enabled: false}}\n")
         doit = project.start("doit", "mend", "--goal=x")
-        assert eventually(lambda: begun(project), LIMIT[name] + 5.0)
+        assert eventually(lambda: started(project), LIMIT[name] + 5.0)
         out, err = doit.communicate(timeout=120)
 
     assert doit.returncode == 1, out + err
@@ -57,7 +57,7 @@ def test_nothing_is_left_after_an_interrupt_or_the_death_of_doflow(
     with Model(play(Shell(TOOL), Hang())) as model:
         clis.use(project, name, model)
         doit = project.start("doit", "mend", "--goal=x")
-        assert eventually(lambda: begun(project), 120.0)
+        assert eventually(lambda: started(project), 120.0)
         doit.send_signal(number)
         doit.communicate(timeout=60)
 

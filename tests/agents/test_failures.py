@@ -150,7 +150,7 @@ def test_a_write_outside_of_the_project_is_refused_and_the_step_is_not_done(name
 
     assert (code, end["event"]) == (1, "error"), end
     assert not outside.exists()
-    if name == "codex":  # it was stopped by the sandbox of its shell, of which it tells nobody but its model
+    if name == "codex":  # it was stopped by the sandbox of its shell, of which it tells no one but its model
         assert end["status"] == "failed" and "note.md was not written" in end["message"]
         return
     assert end["status"] == "refused", end

@@ -167,7 +167,7 @@ def test_a_step_with_a_machine_is_done_in_order_by_claude_code(project: Project)
 def test_sub_agents_that_are_asked_for_together_are_judged_one_by_one(project: Project) -> None:
     """Two gatherers at once may both run; a refiner asked for together with them comes too early, and is no escape."""
     write_agents(project, *ORDER)
-    # what it does next is reckoned from the results so far, and there are three
+    # what it does next is computed from the results so far, and there are three
     together = Together((agent("context-gatherer"), agent("context-gatherer"), agent("context-refiner")))
 
     with Model(scripted(together, together, together, report(project), Say("all done"))) as model:

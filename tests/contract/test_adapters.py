@@ -491,8 +491,13 @@ def test_a_record_inside_a_text_or_behind_a_torn_line_is_no_record(use: str, tmp
 @pytest.mark.parametrize("use", CLIS)
 def test_work_that_began_after_a_success_takes_it_back(use: str, tmp_path: Path) -> None:
     lines = sample(f"{use}-done").splitlines()
-    begun = {"claude": b'"assistant"', "codex": b'"turn.started"', "opencode": b'"step_start"', "gemini": b'"tool_use"'}
-    again = next(line for line in lines if begun[use] in line)
+    started = {
+        "claude": b'"assistant"',
+        "codex": b'"turn.started"',
+        "opencode": b'"step_start"',
+        "gemini": b'"tool_use"',
+    }
+    again = next(line for line in lines if started[use] in line)
 
     assert ended(use, b"\n".join([*lines, again]), tmp_path).status is Status.FAILED
 
@@ -511,11 +516,11 @@ def streamed(*records: dict[str, object]) -> bytes:
 
 @pytest.mark.parametrize("last", AFTER_WORK)
 def test_a_turn_of_claude_that_broke_off_after_an_earlier_result_is_not_done(last: str, tmp_path: Path) -> None:
-    begun: dict[str, object] = {"type": "assistant", "message": {"id": "m2", "usage": {"input_tokens": 5}}}
+    started: dict[str, object] = {"type": "assistant", "message": {"id": "m2", "usage": {"input_tokens": 5}}}
     hooks = (Hook("PreToolUse", "doflow hook write"),)
 
-    broken = ended("claude", streamed(RESULT, begun, AFTER_WORK[last]), tmp_path, hooks=hooks)
-    whole = ended("claude", streamed(RESULT, begun, AFTER_WORK[last], RESULT), tmp_path, hooks=hooks)
+    broken = ended("claude", streamed(RESULT, started, AFTER_WORK[last]), tmp_path, hooks=hooks)
+    whole = ended("claude", streamed(RESULT, started, AFTER_WORK[last], RESULT), tmp_path, hooks=hooks)
 
     assert (broken.status, broken.transient) == (Status.FAILED, True)
     assert "ended without reporting success" in broken.reason

@@ -228,7 +228,7 @@ COMMANDS = (
 
 
 @pytest.mark.smoke
-def test_nobody_decides_while_an_agent_works(asking):
+def test_no_one_decides_while_an_agent_works(asking):
     asking.doit("ask", "--goal=Log in")
     asking.agent("import time; say('.'); time.sleep(60)")
     run = asking.start("doit", "ask", "--force=specify")

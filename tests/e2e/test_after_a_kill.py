@@ -1,4 +1,4 @@
-"""A run was killed (-9) while a step wrote: looking at it says what goes on, and a half-made text is nobody's edit."""
+"""A run was killed (-9) while a step wrote: looking at it says what goes on, and a half-made text is no one's edit."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_what_a_person_did_after_a_phase_was_killed_is_theirs(how, project):
 
 @pytest.mark.parametrize("how", ["committed", "new and committed"])
 def test_what_a_person_committed_after_everything_was_killed_stays(how, project):
-    """Nobody was left to say when the agent died: it was a moment after doflow was last seen alive."""
+    """No one was left to say when the agent died: it was a moment after doflow was last seen alive."""
     in_phase(project, whole=True)
     name = "mine.txt" if how.startswith("new") else "base.txt"
     project.write(name, "by a person\n")

@@ -171,7 +171,7 @@ def test_a_sandbox_for_the_rehearsal_is_refused_before_a_run_begins(project: Pro
     assert project.runs() == [] and agents(project, "default")[0] == 1
 
 
-def test_a_default_that_nobody_wrote_down_is_told_as_such(project: Project) -> None:
+def test_a_default_that_no_one_wrote_down_is_told_as_such(project: Project) -> None:
     project.write("doflow.yaml", "agents:\n  dry: {use: rehearsal}\n")
 
     done = project.doflow("agents", env={"PATH": "/usr/bin:/bin"})
@@ -180,7 +180,7 @@ def test_a_default_that_nobody_wrote_down_is_told_as_such(project: Project) -> N
     assert "doflow.yaml defines no `default`, so this agent does the steps that name none" in done.stdout
 
 
-def test_outside_of_a_project_a_probe_says_that_nobody_was_asked(project: Project, tmp_path: Path) -> None:
+def test_outside_of_a_project_a_probe_says_that_no_one_was_asked(project: Project, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
 
     done = project.doflow("agents", "--probe", cwd=tmp_path / "elsewhere", env={"PATH": "/usr/bin:/bin"})

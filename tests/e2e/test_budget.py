@@ -156,7 +156,7 @@ def test_a_program_is_told_what_is_left(work):
     ],
 )
 def test_a_review_ends_with_what_is_open_when_the_budget_is_used_up(work, severity, limit, code, verdict):
-    """0.5: no fixer is called; 0.8: nobody looks again; 1.1: one of two cannot look again."""
+    """0.5: no fixer is called; 0.8: no one looks again; 1.1: one of two cannot look again."""
     work.flow("work", REVIEW % limit)
     work.settings("", agent=PRICED)
     work.agent(TELLS + f"""
@@ -181,7 +181,7 @@ else:
         assert (more.returncode, work.calls().count("check persona ann")) == (0, 2), more.stdout
 
 
-def test_a_review_that_nobody_could_finish_is_a_pause_and_no_pass(work):
+def test_a_review_that_no_one_could_finish_is_a_pause_and_no_pass(work):
     work.flow("work", REVIEW % "0.2")
     work.settings("", agent=PRICED)
     work.agent(TELLS + 'uses(100, 10, 0, 0.30)\nif persona == "bob": time.sleep(0.2)\nwork()')

@@ -240,7 +240,7 @@ def shell(project: Project, keys: str = "", more: str = "") -> None:
 
 
 @pytest.mark.smoke
-def test_what_the_command_of_a_step_writes_is_not_what_had_to_be_mended(project: Project) -> None:
+def test_what_the_command_of_a_step_writes_is_not_what_had_to_be_fixed(project: Project) -> None:
     shell(project)
 
     done = project.doit("work", "--goal=x")
@@ -250,7 +250,7 @@ def test_what_the_command_of_a_step_writes_is_not_what_had_to_be_mended(project:
     assert (project.git("show", "HEAD:code.txt"), "report.txt" in committed(project)) == ("good\n", False)
 
 
-def test_what_it_leaves_stays_when_nobody_can_mend_it(project: Project) -> None:
+def test_what_it_leaves_stays_when_no_one_can_fix_it(project: Project) -> None:
     shell(project)
     project.agent("put('code.txt', 'worse\\n')")
 

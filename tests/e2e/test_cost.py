@@ -102,11 +102,11 @@ def test_a_call_that_fails_is_paid_all_the_same_and_one_that_tells_nothing_is_un
 
 def test_what_a_call_told_before_doflow_was_killed_is_counted_at_the_next_start(work):
     work.agent(TELLS + 'uses(70, 7, 0, 0.75)\nif not nth and step == "plan": time.sleep(60)\nwork()')
-    begun = work.start("doit", "work", "--goal=x")
+    started = work.start("doit", "work", "--goal=x")
     log = work.root / ".doflow/runs/001-x/logs/plan.1.err.log"
     assert eventually(lambda: log.exists() and "USAGE" in log.read_text())
-    begun.send_signal(signal.SIGKILL)
-    begun.communicate(timeout=60)
+    started.send_signal(signal.SIGKILL)
+    started.communicate(timeout=60)
 
     assert work.doit("work", "--goal=x").returncode == 0
 
@@ -116,13 +116,13 @@ def test_what_a_call_told_before_doflow_was_killed_is_counted_at_the_next_start(
 
 def test_an_interrupted_call_is_counted(work):
     work.agent(TELLS + "uses(70, 7, 0, 0.75)\ntime.sleep(60)")
-    begun = work.start("doit", "work", "--goal=x")
+    started = work.start("doit", "work", "--goal=x")
     log = work.root / ".doflow/runs/001-x/logs/plan.1.err.log"
     assert eventually(lambda: log.exists() and "USAGE" in log.read_text())
-    begun.send_signal(signal.SIGINT)
-    begun.communicate(timeout=60)
+    started.send_signal(signal.SIGINT)
+    started.communicate(timeout=60)
 
-    assert begun.returncode == 130
+    assert started.returncode == 130
     assert [(call["status"], call["usd"]) for call in costs(work)["calls"]] == [("cancelled", 0.75)]
 
 
@@ -140,7 +140,7 @@ def test_all_runs_are_added_up_run_by_run(work):
     assert by_persona == {"plan step": 2, "check ann": 2, "check bob": 2, "build step": 2}
 
 
-def test_a_clone_without_the_ledger_says_what_the_lock_knows(work, tmp_path):
+def test_a_clone_without_the_event_log_says_what_the_lock_knows(work, tmp_path):
     work.agent(TELLS + "uses(100, 10, 0, 0.5); work()")
     assert work.doit("work", "--goal=x").returncode == 0
     (work.root / ".doflow").rename(tmp_path / "gone")

@@ -251,7 +251,7 @@ def test_a_glob_over_very_many_files_is_one_value(project: Project) -> None:
 
 
 @pytest.mark.smoke
-def test_an_input_that_nobody_makes_is_our_error_with_exit_code_one(project: Project) -> None:
+def test_an_input_that_no_one_makes_is_our_error_with_exit_code_one(project: Project) -> None:
     project.flow("lack", "flow: lack\nsteps:\n  one: {prompt: A, reads: [/notes.md], makes: a.md}\n")
     project.write("notes.md", "Notes\n")
     project.commit("A flow")

@@ -141,8 +141,8 @@ def test_a_registered_pipeline_is_known_by_its_name(project: Project, dot: Path)
         "tiny is the name of both a flow and a pipeline",
         "cannot read gone.dot: No such file or directory",
     ]
-    nobody = asked(project, "dot", "status", "other", code=1)
-    assert nobody["hint"] == "pipelines in doflow.yaml: auth, tiny, gone"
+    no_one = asked(project, "dot", "status", "other", code=1)
+    assert no_one["hint"] == "pipelines in doflow.yaml: auth, tiny, gone"
     assert project.doflow("show", "auth", "--format", "dot").stdout == TEXT
     assert "auth" in project.doit("list").stdout
 

@@ -418,7 +418,7 @@ def test_a_follower_whose_reader_goes_away_ends(work):
 
 
 def _unread(work: Project, *words: str, err: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
-    """A program into a pipe that nobody reads."""
+    """A program into a pipe that no one reads."""
     reader, writer = os.pipe()
     os.close(reader)
     try:

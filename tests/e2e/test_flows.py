@@ -98,7 +98,7 @@ def test_every_way_through_every_flow_is_walked_to_its_end_by_one_command(way, p
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.replace(" ", "-"))
-def test_a_finished_flow_calls_nobody_again(way, project):
+def test_a_finished_flow_calls_no_agent_again(way, project):
     flow, markers, *_ = WAYS[way]
     project.agent(script.good(**markers))
     ran(project, flow, "--goal=Make it so")
@@ -217,7 +217,7 @@ def test_a_flow_that_was_rewritten_goes_on_where_it_stopped(project):
 
 
 @pytest.mark.smoke
-def test_a_bad_task_list_is_handed_back_with_its_lines_and_mended(project):
+def test_a_bad_task_list_is_handed_back_with_its_lines_and_fixed(project):
     bad = json.dumps("# T\n\n## Phase 1: x\n- [ ] T001 no brackets\n")
     before = f'if step == "tasks" and role != "repair": TEXTS["tasks.md"] = {bad}'
     project.agent(script.good(before))
@@ -286,7 +286,7 @@ if step == "{step}" and role == "fixer":
     ("step", "persona", "path"),
     [("planreview", "pm", 'run_dir / "plan.md"'), ("qualityreview", "code", '"src/phase_1.py"')],
 )
-def test_what_a_fixer_mends_makes_no_step_before_it_stale(step, persona, path, project):
+def test_what_a_fixer_fixes_makes_no_step_before_it_stale(step, persona, path, project):
     project.agent(script.good(FIND.format(step=step, persona=persona, place="x", path=path)))
     ran(project, "feature", "--goal=Make it so")
     assert sum(" fixer" in line for line in project.calls()) == 1

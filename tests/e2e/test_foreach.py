@@ -30,7 +30,7 @@ def ran(project: Project, *words: str, code: int = 0) -> str:
     return done.stdout
 
 
-def begun(project: Project, flow: str) -> Project:
+def started(project: Project, flow: str) -> Project:
     project.flow("work", flow)
     project.commit("A flow")
     return project
@@ -38,7 +38,7 @@ def begun(project: Project, flow: str) -> Project:
 
 @pytest.mark.smoke
 def test_items_of_a_list_run_side_by_side_and_each_is_its_own_task(project, tmp_path):
-    work = begun(project, LISTED)
+    work = started(project, LISTED)
     work.agent("""
         if step.startswith("part"):
             deadline = time.monotonic() + 60  # two of them must be at work at once, or this never ends well
@@ -72,7 +72,7 @@ def test_items_of_a_list_run_side_by_side_and_each_is_its_own_task(project, tmp_
 
 @pytest.mark.smoke
 def test_an_item_that_fails_is_the_only_one_that_is_done_again(project):
-    work = begun(project, LISTED)
+    work = started(project, LISTED)
     work.agent('stop(9) if step == "part:beta" else usual()')
 
     ran(work, "--continue", "work", "--goal=x", code=1)
@@ -87,7 +87,7 @@ def test_an_item_that_fails_is_the_only_one_that_is_done_again(project):
 
 @pytest.mark.smoke
 def test_items_of_a_file_are_known_when_it_is_made_and_a_changed_or_new_one_runs_alone(project):
-    work = begun(project, FILED)
+    work = started(project, FILED)
     work.agent(FILES)
 
     ran(work, "-n", "2", "work", "--goal=x")
@@ -117,7 +117,7 @@ def test_items_of_a_file_are_known_when_it_is_made_and_a_changed_or_new_one_runs
 
 def refused(project: Project, listed: str, told: str) -> Project:
     """The list that an agent made cannot be gone over: it is said in words, before the first item."""
-    work = begun(project, FILED)
+    work = started(project, FILED)
     work.agent(f'make("{listed}") if step == "list" else usual()')
     done = work.doit("work", "--goal=x")
     assert (done.returncode, work.calls()) == (1, ["list"])
@@ -131,7 +131,7 @@ def refused(project: Project, listed: str, told: str) -> Project:
     [("no list at all", "is not a list of items"), ("- {name: [", "parts.yaml")],
     ids=["words", "broken"],
 )
-def test_a_file_without_items_fails_in_words_and_goes_on_when_it_is_mended(project, text, words):
+def test_a_file_without_items_fails_in_words_and_goes_on_when_it_is_fixed(project, text, words):
     work = refused(project, text, words)
     assert work.state()["status"] == "failed"
     (work.run_dir() / "parts.yaml").write_text("- {name: one, size: 1}\n")
@@ -147,7 +147,7 @@ def test_a_file_without_items_fails_in_words_and_goes_on_when_it_is_mended(proje
 
 @pytest.mark.smoke
 def test_an_empty_list_asks_for_nothing(project):
-    work = begun(project, FILED)
+    work = started(project, FILED)
     work.agent('make("[]") if step == "list" else usual()')
 
     ran(work, "work", "--goal=x")
@@ -160,7 +160,7 @@ def test_an_empty_list_asks_for_nothing(project):
 
 @pytest.mark.smoke
 def test_a_gate_over_items_shows_what_all_of_them_made_and_asks_again_when_one_changed(project):
-    work = begun(project, LISTED.replace('makes: "parts/{item}.md"', 'makes: "parts/{item}.md", gate: "All good?"'))
+    work = started(project, LISTED.replace('makes: "parts/{item}.md"', 'makes: "parts/{item}.md", gate: "All good?"'))
 
     said = ran(work, "work", "--goal=x", code=2)
 
@@ -176,7 +176,7 @@ def test_a_gate_over_items_shows_what_all_of_them_made_and_asks_again_when_one_c
 
 
 def test_a_question_in_one_item_pauses_the_run(project):
-    work = begun(project, LISTED.replace('makes: "parts/{item}.md"', 'makes: "parts/{item}.md", clarify: true'))
+    work = started(project, LISTED.replace('makes: "parts/{item}.md"', 'makes: "parts/{item}.md", clarify: true'))
     work.agent('make("# B\\n[NEEDS CLARIFICATION: How many?]\\n") if step == "part:beta" else usual()')
 
     said = ran(work, "work", "--goal=x", code=2)
@@ -191,7 +191,7 @@ def test_a_question_in_one_item_pauses_the_run(project):
 
 @pytest.mark.smoke
 def test_killed_after_the_last_item_the_step_is_done_all_the_same(project):
-    work = begun(project, LISTED)
+    work = started(project, LISTED)
     work.agent('usual() if step != "sum" else time.sleep(60)')
     running = work.start("doit", "work", "--goal=x")
     assert eventually(lambda: "sum" in work.calls())
@@ -211,7 +211,7 @@ def test_killed_after_the_last_item_the_step_is_done_all_the_same(project):
 
 
 def test_commands_can_be_done_per_item_too(project):
-    work = begun(
+    work = started(
         project,
         """
         flow: work
@@ -230,7 +230,7 @@ def test_commands_can_be_done_per_item_too(project):
 
 
 def test_one_item_can_be_asked_for_by_name(project):
-    work = begun(project, LISTED)
+    work = started(project, LISTED)
     ran(work, "work", "--goal=x")
     work.forget_calls()
 
@@ -251,7 +251,7 @@ def test_one_item_can_be_asked_for_by_name(project):
     ids=["a list", "a file", "twice", "texts have no keys"],
 )
 def test_items_that_would_write_over_each_other_are_refused_before_anything_is_paid(project, words, place, told):
-    work = begun(project, f"flow: work\nsteps:\n  page: {{prompt: Write it., {words}}}\n")
+    work = started(project, f"flow: work\nsteps:\n  page: {{prompt: Write it., {words}}}\n")
 
     for done in (work.doflow("validate", "work"), work.doit("work", "--goal=x")):
         assert done.returncode == 1
@@ -304,7 +304,7 @@ ODD = {
 
 @pytest.mark.parametrize(("text", "words"), ODD.values(), ids=ODD.keys())
 def test_a_bad_item_is_told_with_its_file_and_blocks_nothing_but_its_step(project, text, words):
-    work = begun(project, NAMED)
+    work = started(project, NAMED)
     work.agent(
         f"""make("{text}") if step == "list" and not nth else make("- good\\n") if step == "list" else usual()"""
     )
@@ -331,7 +331,7 @@ def test_a_bad_item_is_told_with_its_file_and_blocks_nothing_but_its_step(projec
 
 
 def test_a_list_without_items_is_done_and_said_aloud(project):
-    work = begun(project, FILED)
+    work = started(project, FILED)
     work.agent('make("[]\\n") if step == "list" else usual()')
 
     told = ran(work, "work", "--goal=x")

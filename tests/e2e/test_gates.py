@@ -206,7 +206,7 @@ def test_an_identical_result_after_a_no_is_asked_about_again(finished):
     [(("plan",), "--note"), (("plan", "--note", " "), "the note is empty"), (("tasks", "--note", "x"), "has not made"),
      (("count", "--note", "x"), "by a command")],
 )  # fmt: skip
-def test_a_no_that_nobody_could_follow_is_refused(gated, words, said):
+def test_a_no_that_no_one_could_follow_is_refused(gated, words, said):
     before = lock(gated)
 
     done = gated.doflow("reject", *words)
@@ -333,7 +333,7 @@ def told(project: Project) -> tuple[str, str]:
     return row["waits"], row["next"]
 
 
-def test_an_approved_gate_asks_nobody_on_another_branch_either(at_gate: Project):
+def test_an_approved_gate_asks_no_one_on_another_branch_either(at_gate: Project):
     asked = at_gate.git("switch", "-q", "main") or told(at_gate)
     assert asked[0].startswith("Is it right?")
     at_gate.git("switch", "-q", "001-f")
@@ -427,7 +427,7 @@ def test_after_a_no_the_gate_behind_it_waits_and_takes_no_yes(asks: tuple[Projec
     assert told(project) == (f"{step}: it was rejected with a note", f"git switch 001-f && doit {flow}")
 
 
-def test_where_nobody_reads_a_note_no_reject_is_named(project: Project):
+def test_where_no_one_reads_a_note_no_reject_is_named(project: Project):
     project.flow("counted", """\
         flow: counted
         steps:

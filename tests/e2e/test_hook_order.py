@@ -1,4 +1,4 @@
-"""Does a hook let through who may run, and nobody else? As processes, with payloads as Claude Code and Codex send them."""
+"""Does a hook let through who may run, and no one else? As processes, with payloads as Claude Code and Codex send them."""
 
 from __future__ import annotations
 

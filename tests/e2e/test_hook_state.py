@@ -156,7 +156,7 @@ def test_parts_of_a_state_that_have_a_wrong_form_are_left_out(tmp_path: Path) ->
     assert [entry["agent"] for entry in found["history"]] == ["context-refiner"]
 
 
-def test_nobody_else_can_read_the_state(tmp_path: Path) -> None:
+def test_no_one_else_can_read_the_state(tmp_path: Path) -> None:
     """R3.51, R3.54: files 0600, folders 0700, whatever the umask; nothing temporary is left."""
     asking = Asking(tmp_path)
     before = os.umask(0)

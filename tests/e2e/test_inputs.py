@@ -186,7 +186,7 @@ FLOW = "flow: work\nsteps:\n  one: {{prompt: A, makes: {makes}}}\n"
 
 @pytest.mark.smoke("../outside-of-it")
 @pytest.mark.parametrize("target", ["inner", "../outside-of-it"])
-def test_a_linked_folder_of_runs_is_named_and_nobody_is_called(target: str, project: Project) -> None:
+def test_a_linked_folder_of_runs_is_named_and_no_agent_is_called(target: str, project: Project) -> None:
     (project.root / target).mkdir()
     project.write("inner/.keep", "")
     (project.root / "specs").symlink_to(target)

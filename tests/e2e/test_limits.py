@@ -1,4 +1,4 @@
-"""A used-up quota: the run waits and goes on by itself, or somebody else does it, or it says when to come back."""
+"""A used-up quota: the run waits and goes on by itself, or someone else does it, or it says when to come back."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ else: usual()
 
 
 @pytest.mark.smoke
-def test_a_limit_while_it_is_mended_does_not_lose_what_was_made(work):
+def test_a_limit_while_it_is_fixed_does_not_lose_what_was_made(work):
     work.settings("rate_limit: {wait: 1m}\n")
     work.flow("work", FLOW.replace("one.md}", "one.md, check: {headings: [Wanted]}, repair: 2}"))
     work.agent(LIMITED + """

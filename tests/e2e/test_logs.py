@@ -92,19 +92,19 @@ def test_the_logs_of_commands_and_reviewers_stay_too(project: Project):
     assert len(told) == len(project.calls()) == len(set(told)) >= 2, told
 
 
-def test_the_log_of_a_mended_command_is_its_own_output(project: Project):
+def test_the_log_of_a_fixed_command_is_its_own_output(project: Project):
     project.flow("work", 'flow: work\nsteps:\n  t: {kind: shell, run: "echo hello; test -e go", repair: 2}\n')
     project.commit("A flow")
     project.agent("say('mended'); put('go', '')")
     assert project.doit("work", "--goal=x").returncode == 0
 
     first, last = project.doflow("logs", "t", "--attempt", "1"), project.doflow("logs", "t")
-    mended = project.doflow("logs", "t", "--role", "repair")
+    fixed = project.doflow("logs", "t", "--role", "repair")
 
-    assert (first.stdout, last.stdout, mended.stdout) == ("hello\n", "hello\n", "mended\n")
+    assert (first.stdout, last.stdout, fixed.stdout) == ("hello\n", "hello\n", "mended\n")
 
 
-def test_nobody_is_sent_to_the_log_of_a_command_that_said_nothing(project: Project):
+def test_no_one_is_sent_to_the_log_of_a_command_that_said_nothing(project: Project):
     project.flow("work", "flow: work\nsteps:\n  t: {kind: shell, run: [test, -e, go], repair: 1}\n")
     project.commit("A flow")
     project.agent("say('I looked')")

@@ -89,7 +89,7 @@ def test_without_a_session_there_is_nothing_to_reset_and_the_rest_says_what_to_d
     assert "context-gatherer" in asking.doflow("machine", "show").stdout
 
 
-def test_complete_is_a_person_s_word_and_not_for_work_that_was_never_begun(tmp_path: Path) -> None:
+def test_complete_is_a_person_s_word_and_not_for_work_that_was_never_started(tmp_path: Path) -> None:
     """R3.20."""
     asking = Asking(tmp_path)
     asking.ask("SessionStart")

@@ -146,7 +146,7 @@ def test_as_json_the_refusal_is_one_object(tmp_path: Path) -> None:
     assert json.loads(done.stderr)["message"] == MESSAGE.format(os.getpid())
 
 
-def test_what_a_dead_run_left_in_a_shell_stops_nobody(tmp_path: Path) -> None:
+def test_what_a_dead_run_left_in_a_shell_stops_no_one(tmp_path: Path) -> None:
     project = prd.project(tmp_path)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

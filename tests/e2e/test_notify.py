@@ -54,7 +54,7 @@ def test_the_end_of_a_run_is_told_with_the_same_words_on_both_ways(project, told
     assert told() == [{"stdin": said, "same": True, "cwd": str(project.root), "key": "of the person"}]
 
 
-def test_a_run_with_nothing_to_do_tells_nobody(project, told):
+def test_a_run_with_nothing_to_do_tells_no_one(project, told):
     project.doit("one", "--goal=x")
 
     project.doit("one", "--goal=x")

@@ -177,7 +177,7 @@ def times(project: Project) -> int:
 @pytest.mark.parametrize(
     "words", ["", "forget work:implement:2", "forget work:implement:1", "--force=implement", "--force=implement:1"]
 )
-def test_code_that_is_made_anew_is_tested_anew_also_behind_another_step(project, words):
+def test_code_that_is_made_again_is_tested_again_also_behind_another_step(project, words):
     project.flow("work", TESTED.replace("{outside}", str(project.outside)))
     project.commit("A flow")
     assert project.doit("work").returncode == 0
@@ -202,7 +202,7 @@ def test_code_that_is_made_anew_is_tested_anew_also_behind_another_step(project,
 
 @pytest.mark.smoke("reset")
 @pytest.mark.parametrize("how", ["reset", "revert"])
-def test_code_that_was_taken_back_out_of_the_history_is_tested_anew_when_it_is_made_anew(project, how):
+def test_code_that_was_taken_back_out_of_the_history_is_tested_again_when_it_is_made_again(project, how):
     project.flow("work", TESTED.replace("{outside}", str(project.outside)))
     project.commit("A flow")
     assert project.doit("work").returncode == 0

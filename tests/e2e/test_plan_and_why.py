@@ -14,7 +14,7 @@ def verdicts(project: Project, *words: str) -> dict[str, str]:
 
 
 @pytest.mark.smoke
-def test_plan_of_a_run_that_has_not_begun(project: Project):
+def test_plan_of_a_run_that_has_not_started(project: Project):
     assert verdicts(project, "tiny", "--goal=x") == dict.fromkeys(("specify", "plan", "tasks", "implement"), "runs")
     assert looked(project, "plan", "tiny", "--goal=x")["stops"] == []
 
@@ -93,7 +93,7 @@ def test_plan_after_the_router_has_answered(project: Project):
 @pytest.mark.smoke("implement:2")
 @pytest.mark.parametrize("step", ["specify", "plan", "implement:2"])
 def test_the_prompt_shown_is_the_prompt_sent(project: Project, step: str):
-    """Of a run that has not begun, of one in the middle, of a phase."""
+    """Of a run that has not started, of one in the middle, of a phase."""
     names = {"specify": 0, "plan": 1, "implement:2": 4}
     goal = "--goal=Log in by a link"
     stop = step.partition(":")[0]

@@ -315,7 +315,7 @@ def committed(project: Project, since: str, run: str) -> list[tuple[str, str]]:
 
 
 def nothing_to_do(project: Project, story: Story) -> None:
-    """The same command again calls nobody and commits nothing, and all that looks at the run agrees."""
+    """The same command again calls no one and commits nothing, and all that looks at the run agrees."""
     calls, head = project.calls(), project.git("rev-parse", "HEAD")
 
     assert project.doit(story.flow).returncode == 0

@@ -148,8 +148,8 @@ def here(project):
 def state_on_disk(project) -> tuple[object, ...]:
     """What a refusal leaves as it is."""
     folder = project.root / ".doflow/runs"
-    begun = sorted(os.listdir(folder)) if folder.is_dir() else []
-    return begun, project.git("for-each-ref"), project.git("symbolic-ref", "HEAD"), project.tree()
+    started = sorted(os.listdir(folder)) if folder.is_dir() else []
+    return started, project.git("for-each-ref"), project.git("symbolic-ref", "HEAD"), project.tree()
 
 
 NAMES = ("-x", "HEAD", "@", "a..b", "x.lock", "a/.b", "a b", "/x", "x/", "a//b", "@{-1}", "feature/HEAD^", "x.")
@@ -222,7 +222,7 @@ def test_a_name_that_git_takes_is_taken(here, name):
 
 
 def locked(project, name: str) -> None:
-    """Another git seems to make this very branch: nobody can make it now."""
+    """Another git seems to make this very branch: no one can make it now."""
     lock = project.root / ".git/refs/heads" / f"{name}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     lock.touch()

@@ -214,7 +214,7 @@ def test_another_text_of_a_packaged_prompt_counts_when_the_settings_say_so(proje
     assert again(project) == []
 
 
-def test_a_packaged_text_that_nobody_wrote_down_counts_as_unchanged_and_that_is_said(project):
+def test_a_packaged_text_that_no_one_wrote_down_counts_as_unchanged_and_that_is_said(project):
     packaged(project)
     path = project.run_dir() / "doflow.lock"
     path.write_text(re.sub(r', "(packaged|voices)": "[0-9a-f]{8}"', "", path.read_text()))

@@ -41,7 +41,7 @@ elif step == "plan":
 else:
     usual()
 """
-MEND = 'plan.write_text(plan.read_text().replace("CRITICAL ", "", 1).replace("HIGH ", "", 1))'
+FIX = 'plan.write_text(plan.read_text().replace("CRITICAL ", "", 1).replace("HIGH ", "", 1))'
 WORDS = 'plan.write_text(plan.read_text() + "\\nA word more.\\n")'
 ASKED = ["check persona ann", "check persona bob"]
 NOTHING = "pass"
@@ -54,7 +54,7 @@ def work(project: Project) -> Project:
     return project
 
 
-def script(plan: str = "All is well.", fixer: str = MEND, before: str = "") -> str:
+def script(plan: str = "All is well.", fixer: str = FIX, before: str = "") -> str:
     return before + SCRIPT.format(plan=plan, fixer=fixer)
 
 
@@ -68,12 +68,12 @@ def reviewers(project: Project) -> list[str]:
     return sorted(line for line in project.calls() if "persona" in line)
 
 
-def ledger(project: Project, step: str = "check") -> dict:
+def review_record(project: Project, step: str = "check") -> dict:
     return yaml.safe_load((project.run_dir() / f"review-{step}.yaml").read_text())
 
 
 def findings(project: Project) -> list[tuple[str, str, str]]:
-    return [(found["id"], found["severity"], found["status"]) for found in ledger(project)["findings"]]
+    return [(found["id"], found["severity"], found["status"]) for found in review_record(project)["findings"]]
 
 
 @pytest.mark.smoke
@@ -83,7 +83,7 @@ def test_a_go_of_all_ends_it_at_once_and_small_things_do_not_stop_it(work, tmp_p
     ran(work)
 
     assert (reviewers(work), "check:fix1 fixer" in work.calls()) == (ASKED, False)
-    assert (ledger(work)["verdict"], ledger(work)["rounds"]) == ("GO", 1)
+    assert (review_record(work)["verdict"], review_record(work)["rounds"]) == ("GO", 1)
     assert findings(work) == [("check-001", "M", "open")]
     told = work.prompts()[work.calls().index("check persona ann")]
     assert all(words in told for words in ("review as **ann**", "Look for gaps.", "All is well.", "VERDICT: NO-GO"))
@@ -117,9 +117,9 @@ def test_two_rounds_with_a_fixer_converge_and_keep_the_ids(work):
     assert sorted(work.calls()[1:3]) == sorted(work.calls()[4:6]) == ASKED
     assert (work.calls()[3], work.calls()[6:]) == ("check:fix1 fixer", ["build"])
     assert findings(work) == [("check-001", "C", "fixed"), ("check-002", "H", "fixed"), ("check-003", "M", "fixed")]
-    both = [found["by"] for found in ledger(work)["findings"]]
+    both = [found["by"] for found in review_record(work)["findings"]]
     assert both == [["ann", "bob"], ["ann", "bob"], ["bob"]]
-    assert (ledger(work)["verdict"], ledger(work)["rounds"]) == ("GO", 2)
+    assert (review_record(work)["verdict"], review_record(work)["rounds"]) == ("GO", 2)
     prompts = work.prompts()
     assert "[check-001] C: It is broken (plan.md#One)" in prompts[3]
     assert "check-003" not in prompts[3], "a fixer gets what blocks, not every small thing"
@@ -148,13 +148,13 @@ def test_two_rounds_with_a_fixer_converge_and_keep_the_ids(work):
     ],
     ids=["the fixer changes nothing", "the same findings twice"],
 )
-def test_a_critical_finding_that_is_left_pauses_also_a_rerun_which_asks_nobody(work, plan, fixer, rounds, words):
+def test_a_critical_finding_that_is_left_pauses_also_a_rerun_which_asks_no_one(work, plan, fixer, rounds, words):
     work.agent(script(plan, fixer))
 
     said = ran(work, code=2)
 
     assert words in said and "[check-001] C: It is broken" in said and "doflow adopt check" in said
-    assert (ledger(work)["verdict"], ledger(work)["rounds"]) == ("NO-GO", rounds)
+    assert (review_record(work)["verdict"], review_record(work)["rounds"]) == ("NO-GO", rounds)
     assert (work.state()["status"], work.state()["completed"]) == ("paused", ["plan"])
     assert "NO-GO" in work.state()["pauseReason"]
     calls = work.calls()
@@ -163,7 +163,7 @@ def test_a_critical_finding_that_is_left_pauses_also_a_rerun_which_asks_nobody(w
     assert (work.calls(), work.state()["status"]) == (calls, "paused")
 
 
-def test_after_a_no_go_an_edit_is_reviewed_anew(work):
+def test_after_a_no_go_an_edit_is_reviewed_again(work):
     work.flow("work", FLOW.replace("rounds: 3", "rounds: 1"))
     work.commit("One round")
     work.agent(script("CRITICAL bad."))
@@ -175,7 +175,7 @@ def test_after_a_no_go_an_edit_is_reviewed_anew(work):
     ran(work, "work")
 
     assert (reviewers(work), work.calls()[-1]) == (ASKED, "build")
-    assert (ledger(work)["verdict"], findings(work)) == ("GO", [("check-001", "M", "open")])
+    assert (review_record(work)["verdict"], findings(work)) == ("GO", [("check-001", "M", "open")])
     assert (work.run_dir() / "plan.md").read_text() == "# Plan\n\nMine, and good.\n"
     assert work.git("status", "--porcelain") == ""
 
@@ -189,7 +189,7 @@ def test_after_a_no_go_a_person_may_take_it_as_it_is(work):
     ran(work, "work")
 
     assert (work.calls(), work.state()["status"]) == (["build"], "completed")
-    assert ledger(work)["verdict"] == "NO-GO", "what was found stays written"
+    assert review_record(work)["verdict"] == "NO-GO", "what was found stays written"
     assert work.git("status", "--porcelain") == ""
 
 
@@ -199,7 +199,7 @@ def test_a_high_finding_that_is_left_is_a_condition_of_the_next_step(work):
 
     ran(work)
 
-    assert (ledger(work)["verdict"], findings(work)[0]) == ("CONDITIONAL", ("check-001", "H", "open"))
+    assert (review_record(work)["verdict"], findings(work)[0]) == ("CONDITIONAL", ("check-001", "H", "open"))
     told = work.prompts()[-1]
     assert (work.calls()[-1], "meet what is open here" in told, "It is slow" in told) == ("build", True, True)
     assert "check: CONDITIONAL" in work.subjects()
@@ -341,7 +341,7 @@ def test_a_reviewer_that_writes_is_refused_and_its_files_are_put_back(work):
 
 @pytest.mark.smoke
 def test_a_fixer_of_documents_may_change_only_what_is_reviewed(work):
-    work.agent(script("CRITICAL bad.", MEND + "\n    put('src/mine.py', 'x = 1')"))
+    work.agent(script("CRITICAL bad.", FIX + "\n    put('src/mine.py', 'x = 1')"))
 
     said = ran(work, code=1)
 
@@ -360,7 +360,7 @@ def test_what_steps_before_it_were_made_from_is_not_the_fixers_to_change(project
     flow = FLOW.replace("plan: {", "spec: {prompt: Specify., makes: spec.md}\n      plan: {reads: [spec.md], ")
     project.flow("work", flow.replace("reads: [plan.md], personas", "reads: [plan.md, spec.md], personas"))
     project.commit("A flow")
-    project.agent(script("CRITICAL bad.", MEND + "\n    (run_dir / 'spec.md').write_text('Easier.')"))
+    project.agent(script("CRITICAL bad.", FIX + "\n    (run_dir / 'spec.md').write_text('Easier.')"))
 
     assert "spec.md" in ran(project, code=1)
 
@@ -399,7 +399,7 @@ def test_a_code_review_gets_the_diff_of_the_phases_and_its_fixer_may_change_code
     assert all(line in first for line in ("+PHASE = '1'", "+PHASE = '2'", "diff --git a/src/phase_1.py"))
     assert "Change the project's files as needed" in fixer and "src/phase_2.py:1" in fixer
     assert "-PHASE = '2'" in second and "+PHASE = 'two'" in second and "+PHASE = '1'" not in second
-    assert (ledger(project)["verdict"], project.state()["status"]) == ("GO", "completed")
+    assert (review_record(project)["verdict"], project.state()["status"]) == ("GO", "completed")
     assert project.read("tests/test_two.py") and project.git("status", "--porcelain") == ""
     calls = project.calls()
     ran(project, "work")
@@ -411,7 +411,7 @@ def test_a_code_review_gets_the_diff_of_the_phases_and_its_fixer_may_change_code
 
 # ------------------------------------------------------------------ killed
 
-#: runs doit in a process that is gone the moment the N-th line of this event is in the ledger
+#: runs doit in a process that is gone the moment the N-th line of this event is in the event log
 KILLER = """
 import os, signal, sys
 
@@ -419,7 +419,7 @@ event, last = sys.argv[1], int(sys.argv[2])
 sys.argv = ["doit", *sys.argv[3:]]
 sys.path.pop(0)
 from doit.doit_cmd import DoitMain
-from doflow.runs import event_log as ledger
+from doflow.runs import review_record as ledger
 
 add, seen = ledger.EventLog.add, []
 
@@ -449,7 +449,7 @@ def killed_at(project: Project, event: str, last: int) -> None:
 @pytest.mark.parametrize(
     ("event", "last"),
     [
-        ("review_answer", 2),  # all have answered, nobody has counted
+        ("review_answer", 2),  # all have answered, no one has counted
         ("review_round", 1),  # between persona and fixer
         ("returned", 2),  # the fixer is through, nothing is committed
         ("phase_complete", 1),  # its commit is there, the round has not ended
@@ -457,7 +457,7 @@ def killed_at(project: Project, event: str, last: int) -> None:
         ("intent", 3),  # before the commit of the verdict
     ],
 )
-def test_killed_at_any_line_no_finding_is_lost_and_nobody_is_paid_twice(work, event, last):
+def test_killed_at_any_line_no_finding_is_lost_and_no_one_is_paid_twice(work, event, last):
     work.agent(script("CRITICAL HIGH bad."))
 
     killed_at(work, event, last)
@@ -465,7 +465,7 @@ def test_killed_at_any_line_no_finding_is_lost_and_nobody_is_paid_twice(work, ev
 
     assert sorted(work.calls()) == sorted(["plan", *ASKED, *ASKED, "check:fix1 fixer", "build"])
     assert findings(work) == [("check-001", "C", "fixed"), ("check-002", "H", "fixed"), ("check-003", "M", "fixed")]
-    assert (ledger(work)["rounds"], work.state()["status"]) == (2, "completed")
+    assert (review_record(work)["rounds"], work.state()["status"]) == (2, "completed")
     assert work.subjects()[-4:] == ["plan: plan.md", "check: 2 findings of round 1", "check: GO", "build: built.md"]
     assert work.git("status", "--porcelain") == ""
 

@@ -123,7 +123,7 @@ def events(done: subprocess.CompletedProcess[str]) -> list[dict]:
 
 
 @pytest.fixture
-def begun(project: Project) -> Project:
+def started(project: Project) -> Project:
     project.flow("small", SMALL)
     project.commit("A flow")
     return project
@@ -131,28 +131,28 @@ def begun(project: Project) -> Project:
 
 @pytest.mark.smoke("L624 a prerequisite is missing", "L1000 the spec asks")
 @pytest.mark.parametrize("name", ROWS)
-def test_every_way_to_end(begun, name):
+def test_every_way_to_end(started, name):
     row = ROWS[name]
-    begun.flow("small", row.flow)
-    begun.settings("retry: {max_retries: 0}\n" + row.settings)
-    begun.commit("As the row says")
-    begun.agent(script.good(before=row.before, **row.markers))
+    started.flow("small", row.flow)
+    started.settings("retry: {max_retries: 0}\n" + row.settings)
+    started.commit("As the row says")
+    started.agent(script.good(before=row.before, **row.markers))
 
-    done = entry(begun, flow=row.name)
+    done = entry(started, flow=row.name)
 
-    state = begun.state("077-old")
+    state = started.state("077-old")
     told = [line for line in events(done) if line["event"] not in ("heartbeat", "warning")]
     assert (done.returncode, state["status"]) == (row.code, row.status), done.stdout + done.stderr
     assert state["completed"] == row.completed
     assert told[-1]["event"] == row.event
     assert row.words in told[-1].get("message", "")
     assert ("pipeline_complete" in [line["event"] for line in told]) == (row.code == 0)
-    assert (state["flow"], state["branch"], begun.git("branch", "--show-current").strip()) == (row.name, "old", "old")
+    assert (state["flow"], state["branch"], started.git("branch", "--show-current").strip()) == (row.name, "old", "old")
     assert not any(line.startswith("{") for line in done.stderr.splitlines()), "what a run says is on stdout"
-    calls = begun.calls()
+    calls = started.calls()
     if row.code == 2:
-        again = entry(begun, flow=row.name)
-        assert (again.returncode, begun.calls(), begun.state("077-old")["status"]) == (2, calls, row.status)
+        again = entry(started, flow=row.name)
+        assert (again.returncode, started.calls(), started.state("077-old")["status"]) == (2, calls, row.status)
 
 
 @pytest.mark.smoke("--flow small --wrong x-")
@@ -173,13 +173,13 @@ def test_every_way_to_end(begun, name):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_arguments_that_are_wrong_are_one_json_object_on_stderr(begun, words, said):
-    done = begun.doflow("run", "--json", *words)
+def test_arguments_that_are_wrong_are_one_json_object_on_stderr(started, words, said):
+    done = started.doflow("run", "--json", *words)
 
     assert (done.returncode, done.stdout) == (1, ""), done.stdout + done.stderr
     told = [json.loads(line) for line in done.stderr.splitlines()]
     assert len(told) == 1 and told[0]["event"] == "error" and said in json.dumps(told[0])
-    assert (begun.calls(), begun.runs(), begun.state()) == ([], [], {}), "a refusal writes nothing"
+    assert (started.calls(), started.runs(), started.state()) == ([], [], {}), "a refusal writes nothing"
 
 
 def test_a_folder_without_git_is_said_on_stderr_and_nothing_on_stdout(tmp_path):
@@ -194,57 +194,57 @@ def test_a_folder_without_git_is_said_on_stderr_and_nothing_on_stdout(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["plan: {makes: plan.md, ", "implement: {kind: implement, phases: tasks.md, "])
-def test_a_prompt_that_is_not_there_is_said_before_anything_runs(begun, line):
-    begun.flow("small", f"flow: small\nsteps:\n  {line}prompt: no-such.md}}\n")
+def test_a_prompt_that_is_not_there_is_said_before_anything_runs(started, line):
+    started.flow("small", f"flow: small\nsteps:\n  {line}prompt: no-such.md}}\n")
 
-    done = entry(begun)
+    done = entry(started)
 
-    assert (done.returncode, done.stdout, begun.calls()) == (1, "", [])
+    assert (done.returncode, done.stdout, started.calls()) == (1, "", [])
     assert "no-such.md" in json.loads(done.stderr)["message"]
 
 
-def test_next_does_one_step_and_says_the_end_only_at_the_end(begun):
-    begun.agent(script.good())
+def test_next_does_one_step_and_says_the_end_only_at_the_end(started):
+    started.agent(script.good())
     for number, step in enumerate([*STEPS[:4], "implement", "implement"], 1):
-        done = entry(begun, "--next")
+        done = entry(started, "--next")
         told = [line["event"] for line in events(done)]
         assert (done.returncode, "pipeline_complete" in told) == (0, False), f"{step}: {told}"
-        assert begun.state("077-old")["status"] == "active"
-        assert begun.state("077-old")["completed"][-1:] == [STEPS[min(number, 5) - 1 - (number == 5)]], step
+        assert started.state("077-old")["status"] == "active"
+        assert started.state("077-old")["completed"][-1:] == [STEPS[min(number, 5) - 1 - (number == 5)]], step
 
-    done = entry(begun, "--next")
+    done = entry(started, "--next")
 
     told = [line["event"] for line in events(done)]
-    assert (done.returncode, told[-1], begun.state("077-old")["status"]) == (0, "pipeline_complete", "completed")
+    assert (done.returncode, told[-1], started.state("077-old")["status"]) == (0, "pipeline_complete", "completed")
     assert told.count("step_skipped") >= len(STEPS)
-    assert begun.calls().count("plan") == 1
+    assert started.calls().count("plan") == 1
 
 
-def test_completed_steps_are_taken_from_the_words_and_from_the_state(begun):
-    begun.agent(script.good())
-    assert entry(begun, "--next").returncode == 0
-    (begun.run_dir() / "plan.md").write_text("# Mine\n")
+def test_completed_steps_are_taken_from_the_words_and_from_the_state(started):
+    started.agent(script.good())
+    assert entry(started, "--next").returncode == 0
+    (started.run_dir() / "plan.md").write_text("# Mine\n")
 
-    done = entry(begun, "--completed", "plan")
+    done = entry(started, "--completed", "plan")
 
-    assert (done.returncode, begun.state("077-old")["completed"]) == (0, STEPS), done.stdout + done.stderr
-    assert "plan" not in begun.calls() and begun.calls().count("specify") == 1
-    assert (begun.run_dir() / "plan.md").read_text() == "# Mine\n"
+    assert (done.returncode, started.state("077-old")["completed"]) == (0, STEPS), done.stdout + done.stderr
+    assert "plan" not in started.calls() and started.calls().count("specify") == 1
+    assert (started.run_dir() / "plan.md").read_text() == "# Mine\n"
     skipped = [line["step"] for line in events(done) if line["event"] == "step_skipped"]
     assert {"specify", "plan"} <= set(skipped)
 
 
-def test_after_an_approval_was_asked_for_the_same_entry_goes_on(begun):
-    begun.settings("gates: {after-plan: true}\n")
-    begun.commit("A gate")
-    begun.agent(script.good())
-    assert entry(begun).returncode == 2
-    assert begun.state("077-old")["pendingApproval"] == {"type": "gate", "step": "plan"}
+def test_after_an_approval_was_asked_for_the_same_entry_goes_on(started):
+    started.settings("gates: {after-plan: true}\n")
+    started.commit("A gate")
+    started.agent(script.good())
+    assert entry(started).returncode == 2
+    assert started.state("077-old")["pendingApproval"] == {"type": "gate", "step": "plan"}
 
-    assert begun.doflow("approve", "plan").returncode == 0
-    done = entry(begun)
+    assert started.doflow("approve", "plan").returncode == 0
+    done = entry(started)
 
-    state = begun.state("077-old")
+    state = started.state("077-old")
     assert (done.returncode, state["status"]) == (0, "completed")
     assert (state["pendingApproval"], state["pauseReason"]) == (None, "")
 
@@ -252,27 +252,27 @@ def test_after_an_approval_was_asked_for_the_same_entry_goes_on(begun):
 # ------------------------------------------------------------------ the marked bugs
 
 
-def test_a_review_that_failed_is_not_done_and_nothing_is_built_on_it(begun):
-    begun.settings(review(1))
-    begun.agent(script.good())
-    assert entry(begun).returncode == 1
+def test_a_review_that_failed_is_not_done_and_nothing_is_built_on_it(started):
+    started.settings(review(1))
+    started.agent(script.good())
+    assert entry(started).returncode == 1
 
-    assert "tasks" not in begun.calls()
-    begun.settings(review(0))
-    begun.commit("A better reviewer")
-    assert entry(begun).returncode == 0
-    assert begun.state("077-old")["completed"] == STEPS
+    assert "tasks" not in started.calls()
+    started.settings(review(0))
+    started.commit("A better reviewer")
+    assert entry(started).returncode == 0
+    assert started.state("077-old")["completed"] == STEPS
 
 
 RETRIED = SMALL.replace("attempts: 0", "attempts: 1, backoff: 0s")
 
 
 @pytest.mark.smoke
-def test_a_phase_that_is_tried_again_leaves_earlier_phases_and_the_persons_files_alone(begun):
-    begun.flow("small", RETRIED)
-    begun.commit("Two attempts")
-    begun.write("notes.txt", "mine, not tracked\n")
-    begun.agent(
+def test_a_phase_that_is_tried_again_leaves_earlier_phases_and_the_persons_files_alone(started):
+    started.flow("small", RETRIED)
+    started.commit("Two attempts")
+    started.write("notes.txt", "mine, not tracked\n")
+    started.agent(
         script.good(
             before="""
 if phase == "2" and attempt == 1:
@@ -286,21 +286,21 @@ if phase == "2":
         )
     )
 
-    done = entry(begun)
+    done = entry(started)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (begun.read("src/phase_1.py"), begun.read("notes.txt")) == ("PHASE = '1'\n", "mine, not tracked\n")
-    assert not (begun.root / "src/junk.py").exists()
+    assert (started.read("src/phase_1.py"), started.read("notes.txt")) == ("PHASE = '1'\n", "mine, not tracked\n")
+    assert not (started.root / "src/junk.py").exists()
     retries = [line for line in events(done) if line["event"] == "retry"]
     assert [(line["step"], line["phase"]) for line in retries] == [("implement", "2")]
-    assert [entry_["step"] for entry_ in begun.state("077-old")["retries"]] == ["implement"]
+    assert [entry_["step"] for entry_ in started.state("077-old")["retries"]] == ["implement"]
 
 
-def test_a_step_that_is_tried_again_leaves_artifacts_that_are_in_no_commit_alone(begun):
-    begun.flow("small", RETRIED)
-    begun.settings("git: {commit_artifacts: false}\n")
-    begun.commit("Artifacts stay out of git")
-    begun.agent(
+def test_a_step_that_is_tried_again_leaves_artifacts_that_are_in_no_commit_alone(started):
+    started.flow("small", RETRIED)
+    started.settings("git: {commit_artifacts: false}\n")
+    started.commit("Artifacts stay out of git")
+    started.agent(
         script.good(
             before="""
 if step == "plan" and attempt == 1:
@@ -310,24 +310,24 @@ if step == "plan" and attempt == 1:
         )
     )
 
-    done = entry(begun)
+    done = entry(started)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Requirements" in (begun.run_dir() / "spec.md").read_text()
-    assert (begun.run_dir() / "plan.md").read_text() != "half" and not (begun.root / "junk.txt").exists()
+    assert "Requirements" in (started.run_dir() / "spec.md").read_text()
+    assert (started.run_dir() / "plan.md").read_text() != "half" and not (started.root / "junk.txt").exists()
 
 
-def test_code_that_leaked_into_the_runs_folder_is_put_aside_and_never_once_a_phase_is_done(begun):
+def test_code_that_leaked_into_the_runs_folder_is_put_aside_and_never_once_a_phase_is_done(started):
     limited = "if phase == '1': make('PART = 1', 'part.py')\nif phase == '2': stop(75)\n"
-    begun.agent(script.good(before=limited + "if step == 'plan': make('code', 'leak.py')"))
-    done = entry(begun)
-    assert (done.returncode, (begun.run_dir() / "leak.py").exists()) == (3, False), done.stdout + done.stderr
+    started.agent(script.good(before=limited + "if step == 'plan': make('code', 'leak.py')"))
+    done = entry(started)
+    assert (done.returncode, (started.run_dir() / "leak.py").exists()) == (3, False), done.stdout + done.stderr
     warned = [line for line in events(done) if line["event"] == "warning" and "leak.py" in line["message"]]
     assert warned, "with a warning"
-    assert "leak.py" in begun.doflow("quarantine", "list").stdout, "kept aside, not deleted"
+    assert "leak.py" in started.doflow("quarantine", "list").stdout, "kept aside, not deleted"
 
-    assert begun.state("077-old")["implement_phases_completed"] == ["phase_1"]
-    begun.agent(script.good())
-    done = entry(begun)
-    assert (done.returncode, (begun.run_dir() / "part.py").read_text()) == (0, "PART = 1")
-    assert begun.calls().count("implement:1") == 1, "a phase that is done is not done again"
+    assert started.state("077-old")["implement_phases_completed"] == ["phase_1"]
+    started.agent(script.good())
+    done = entry(started)
+    assert (done.returncode, (started.run_dir() / "part.py").read_text()) == (0, "PART = 1")
+    assert started.calls().count("implement:1") == 1, "a phase that is done is not done again"

@@ -100,7 +100,7 @@ def test_the_repairs_of_a_command_share_a_session(project: Project) -> None:
     assert [call["resume"] for call in cli.calls()] == ["", "session-0", "session-0"]
 
 
-def test_what_was_returned_before_a_crash_is_mended_in_its_session(project: Project) -> None:
+def test_what_was_returned_before_a_crash_is_fixed_in_its_session(project: Project) -> None:
     """Killed in the second call, the first one is paid: the next process hands its result back, in its session."""
     cli = made(project, """
         import os, signal
@@ -134,7 +134,7 @@ def test_a_rejected_result_is_revised_in_its_session_and_only_then(project: Proj
 
 
 @pytest.mark.smoke
-def test_an_answer_that_is_the_artifact_is_saved_when_it_is_mended(project: Project) -> None:
+def test_an_answer_that_is_the_artifact_is_saved_when_it_is_fixed(project: Project) -> None:
     made(
         project,
         'say("# Note\\n\\n## Done\\n\\nAll." if nth else "# Note")',

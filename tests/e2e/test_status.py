@@ -86,8 +86,8 @@ def test_status_of_a_failed_run_says_why_and_what_next(project: Project):
 def test_a_failed_run_keeps_its_reason_when_something_else_is_told_after_it(project: Project):
     project.agent('if step == "plan": stop(3)\nusual()')
     assert project.doit("tiny", "--goal=x", env={"DOFLOW_SET_RETRY__ENABLED": "false"}).returncode == 1
-    with (project.root / ".doflow/runs/001-x/events.jsonl").open("a") as ledger:
-        ledger.write('{"event":"warning","at":"2026-01-01T00:00:00.000Z","run":"001-x","message":"by the way"}\n')
+    with (project.root / ".doflow/runs/001-x/events.jsonl").open("a") as event_log:
+        event_log.write('{"event":"warning","at":"2026-01-01T00:00:00.000Z","run":"001-x","message":"by the way"}\n')
 
     row = looked(project, "status")["runs"][0]
     assert (row["waits"].startswith("plan: "), "exit code 3" in row["waits"]) == (True, True)
@@ -171,7 +171,7 @@ def test_a_killed_run_is_told_as_dead_with_the_command_that_goes_on(project: Pro
     assert project.doit("tiny").returncode == 0
 
 
-def test_asking_never_makes_a_run_believe_that_somebody_works(done: Project):
+def test_asking_never_makes_a_run_believe_that_someone_works(done: Project):
     """The lock is only looked at; a run that starts in that moment still gets it."""
     code = "import sys; from pathlib import Path; from doflow.runs import mutex\nwhile True: mutex.is_held(Path(sys.argv[1]))"
     asking = subprocess.Popen((sys.executable, "-c", code, str(done.root)))
@@ -265,7 +265,7 @@ def row(project: Project) -> dict:
     return json.loads(project.doflow("status", "--json").stdout)["runs"][0]
 
 
-def test_a_finished_run_that_nobody_touched_is_completed(built: Project):
+def test_a_finished_run_that_no_one_touched_is_completed(built: Project):
     found = row(built)
 
     assert (found["status"], found["changed"], found["waits"], found["next"]) == ("completed", False, "", "")

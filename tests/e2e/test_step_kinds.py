@@ -206,7 +206,7 @@ def test_a_failing_command_is_repaired_by_an_agent_and_its_work_is_committed(pro
 
 
 @pytest.mark.smoke
-def test_a_command_that_no_repair_mends_fails_and_the_tree_is_as_before(project):
+def test_a_command_that_no_repair_fixes_fails_and_the_tree_is_as_before(project):
     project.write("code.txt", "bad\n")
     flow(project, "test: {kind: shell, run: [grep, good, code.txt], repair: 2}")
     project.agent("put('code.txt', f'worse {nth}\\n'); put('new.txt', 'x')")
@@ -291,8 +291,8 @@ def test_what_defaults_and_settings_say_of_retry_is_for_agents_alone(project):
 def test_a_command_that_waits_for_its_next_try_can_be_interrupted(project):
     flow(project, f"test: {TRIES}, retry: {{attempts: 2, backoff: 1h}}}}")
     started = project.start("doit", "work")
-    ledgers = (project.root / ".doflow" / "runs").glob
-    assert eventually(lambda: any('"event":"retry"' in path.read_text() for path in ledgers("*/events.jsonl")))
+    event_logs = (project.root / ".doflow" / "runs").glob
+    assert eventually(lambda: any('"event":"retry"' in path.read_text() for path in event_logs("*/events.jsonl")))
 
     started.send_signal(signal.SIGINT)
 
@@ -416,7 +416,7 @@ def test_named_variables_reach_the_agent(project):
     assert (project.run_dir() / "one.md").read_text() == "t0ken\n"
 
 
-def test_pipes_links_and_unreadable_files_of_the_person_are_in_nobodys_way(project):
+def test_pipes_links_and_unreadable_files_of_the_person_do_no_harm(project):
     flow(
         project,
         """
@@ -435,7 +435,7 @@ implement: {kind: implement, phases: tasks.md, prompt: Do.}
 
 
 @pytest.mark.smoke
-def test_an_answer_that_does_not_end_as_it_must_is_handed_back_and_the_mended_one_is_kept(project):
+def test_an_answer_that_does_not_end_as_it_must_is_handed_back_and_the_fixed_one_is_kept(project):
     project.flow(
         "judge",
         """

@@ -111,7 +111,7 @@ def test_a_changed_parameter_of_a_sub_flow_makes_only_its_steps_stale(big):
     assert "Plan doors for house." in big.prompts()[0]
 
 
-def test_a_review_inside_a_sub_flow_mends_and_its_findings_lie_beside_it(big):
+def test_a_review_inside_a_sub_flow_fixes_and_its_findings_lie_beside_it(big):
     big.agent("""
         if role == "persona":
             bad = "FINE" not in (run_dir / step).with_name("plan.md").read_text()

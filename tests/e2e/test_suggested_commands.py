@@ -54,7 +54,7 @@ def test_what_a_command_names_after_a_rehearsal_calls_no_other_agent(rehearsed: 
     assert rehearsed.calls() == []
 
 
-def test_the_ledger_alone_knows_it_and_the_branch_may_be_another(rehearsed: Project):
+def test_the_event_log_alone_knows_it_and_the_branch_may_be_another(rehearsed: Project):
     (rehearsed.root / ".doflow" / "runs" / "001-x" / "pipeline-state.json").unlink()
     rehearsed.git("switch", "-q", "main")
 
@@ -81,13 +81,13 @@ def test_an_interrupted_run_and_a_refusal_name_it_too(hello: Project):
     hello.write("doflow.yaml", text + text.splitlines()[1].replace("default:", "other:") + "\n")
     hello.commit("Another agent")
     hello.agent("time.sleep(60)")
-    begun = hello.start("doit", "hello", "--goal=x", "--agent=other")
+    started = hello.start("doit", "hello", "--goal=x", "--agent=other")
     assert eventually(lambda: hello.calls() == ["write"])
-    begun.send_signal(signal.SIGINT)
+    started.send_signal(signal.SIGINT)
 
-    _, said = begun.communicate(timeout=20)
+    _, said = started.communicate(timeout=20)
 
-    assert (begun.returncode, "continue with:\n  doit hello --agent=other" in said) == (130, True), said
+    assert (started.returncode, "continue with:\n  doit hello --agent=other" in said) == (130, True), said
     assert "next: doit hello --agent=other" in hello.doflow("status").stdout
     hello.git("switch", "-q", "main")
     told = json.loads(hello.doflow("status", "--json").stdout)["runs"][0]["next"]

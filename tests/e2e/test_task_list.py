@@ -146,7 +146,7 @@ def test_two_phases_with_one_number_are_told_apart_from_a_circle_without_any_che
     assert work.doit("list", "--all").returncode == 0
 
 
-def test_an_empty_list_calls_nobody(project):
+def test_an_empty_list_calls_no_agent(project):
     work = edited(project, "\n\n")
 
     done = work.doit("work")

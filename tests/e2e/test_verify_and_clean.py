@@ -1,4 +1,4 @@
-"""Looking after the state: verify finds what does not agree, quarantine gives back, clean removes what nobody needs."""
+"""Looking after the state: verify finds what does not agree, quarantine gives back, clean removes what no one needs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_edited_and_a_missing_artifact_are_found(duo):
 
 
 @pytest.mark.smoke
-def test_a_torn_line_of_the_ledger_is_found_and_can_be_taken_out(duo):
+def test_a_torn_line_of_the_event_log_is_found_and_can_be_taken_out(duo):
     path = duo.root / ".doflow/runs/001-a-pair/events.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"event": "step_st')
@@ -154,7 +154,7 @@ def test_steps_that_were_squashed_on_their_own_branch_are_sound(duo):
     assert (duo.doit("duo").returncode, duo.calls(), findings(duo)) == (0, [], [])
 
 
-def test_what_had_to_be_mended_may_be_said_in_other_words(project):
+def test_what_had_to_be_fixed_may_be_said_in_other_words(project):
     project.flow("fix", "flow: fix\nsteps:\n  test: {kind: shell, run: [test, -e, ok], repair: 2}\n")
     project.commit("A flow")
     project.agent("put('ok', '')")
@@ -164,7 +164,7 @@ def test_what_had_to_be_mended_may_be_said_in_other_words(project):
     assert findings(project) == []
 
 
-def test_a_mending_that_was_lost_is_found_until_the_step_is_done_again(project):
+def test_a_repair_that_was_lost_is_found_until_the_step_is_done_again(project):
     project.flow("fix", "flow: fix\nsteps:\n  test: {kind: shell, run: [test, -e, ok], repair: 2}\n")
     project.commit("A flow")
     project.agent("put('ok', '')")
@@ -250,7 +250,7 @@ def test_a_killed_run_is_found_until_it_went_on(duo):
     assert [words for words in findings(duo) if "killed" in words] == []
 
 
-def test_the_state_of_a_run_that_lost_its_ledger_is_no_orphan(duo):
+def test_the_state_of_a_run_that_lost_its_event_log_is_no_orphan(duo):
     shutil.rmtree(duo.root / ".doflow")
     assert duo.doit("duo").returncode == 0
     assert (duo.root / ".doflow/runs/001-a-pair/pipeline-state.json").exists()

@@ -68,7 +68,7 @@ def test_a_hook_that_refuses_leaves_the_work_and_no_agent_is_called_again(hooked
 STRICT = "#!/bin/sh\nif grep -q PHASE src/phase_1.py; then echo no capitals; exit 1; fi\n"
 
 
-def test_what_a_person_mends_for_a_hook_is_part_of_the_phase_and_no_agent_is_called_again(hooked):
+def test_what_a_person_fixes_for_a_hook_is_part_of_the_phase_and_no_agent_is_called_again(hooked):
     plant(hooked, "pre-commit", STRICT)
     assert hooked.doit("work", "--goal=x").returncode == 1
     told = hooked.doflow("plan").stdout
@@ -84,7 +84,7 @@ def test_what_a_person_mends_for_a_hook_is_part_of_the_phase_and_no_agent_is_cal
     assert hooked.git("status", "--porcelain") == ""
 
 
-def test_what_a_person_took_back_after_a_hook_is_done_anew(hooked):
+def test_what_a_person_took_back_after_a_hook_is_done_again(hooked):
     plant(hooked, "pre-commit", f'#!/bin/sh\ntest -e "{hooked.outside}/fine"\n')
     assert hooked.doit("work", "--goal=x").returncode == 1
     (hooked.root / "src/phase_1.py").unlink()
@@ -115,7 +115,7 @@ def test_one_phase_is_adopted_alone_as_the_hint_says(hooked):
     assert hooked.git("status", "--porcelain") == ""
 
 
-def test_a_phase_that_nobody_did_is_not_adopted_by_the_way(hooked):
+def test_a_phase_that_no_one_did_is_not_adopted_by_the_way(hooked):
     plant(hooked, "pre-commit", STRICT)
     assert hooked.doit("work", "--goal=x").returncode == 1
 

@@ -51,7 +51,7 @@ def refused(project: Project, code: int, said: str) -> None:
 
 def goes_on(project: Project, called: list[str]) -> None:
     """With room again the same command ends the run; whatever had returned is not called again."""
-    returned = {(entry["step"], entry.get("phase", "")) for entry in ledger(project) if entry["event"] == "returned"}
+    returned = {(entry["step"], entry.get("phase", "")) for entry in event_log(project) if entry["event"] == "returned"}
     before = project.calls()
     done = project.doit(*COMMAND)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -63,7 +63,7 @@ def goes_on(project: Project, called: list[str]) -> None:
     assert (project.doit(*COMMAND).returncode, project.state()["status"]) == (0, "completed")
 
 
-def ledger(project: Project) -> list[dict]:
+def event_log(project: Project) -> list[dict]:
     import json
 
     found = []

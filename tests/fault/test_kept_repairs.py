@@ -1,4 +1,4 @@
-"""What an agent has mended for a command (`kind: shell` with `repair`) stays through every interruption."""
+"""What an agent has fixed for a command (`kind: shell` with `repair`) stays through every interruption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLOW = """
     steps:
       t: {{kind: shell, run: [sh, {suite}], repair: {repair}, prompt: Mend it}}
 """
-# right after two repairs; with a file `wait` beside the project it waits when something is mended, so that it can be killed
+# right after two repairs; with a file `wait` beside the project it waits when something is fixed, so that it can be killed
 SUITE = """
     lines=$(wc -l < code.txt)
     echo "$lines" > report.txt
@@ -24,7 +24,7 @@ SUITE = """
     fi
     test $lines -gt 2
 """
-MENDER = """
+FIXER = """
 import time
 whole = (root / "code.txt").read_text()
 stops = [name for name in ("limit", "half") if nth == 1 and (outside / name).exists()]
@@ -41,14 +41,14 @@ else:
 """
 
 
-def mended(project: Project, repair: int = 3) -> Project:
+def fixed(project: Project, repair: int = 3) -> Project:
     suite = project.outside / "suite.sh"
     suite.write_text(SUITE.format(outside=project.outside))
     project.flow("work", FLOW.format(suite=suite, repair=repair))
     project.write("code.txt", "old\n")
     project.commit("Ground")
     project.write("mine.txt", "mine\n")
-    project.agent(MENDER)
+    project.agent(FIXER)
     return project
 
 
@@ -63,7 +63,7 @@ def done(project: Project, last: int) -> None:
 @pytest.mark.smoke("9")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_repair_stays_when_the_command_that_is_run_again_is_interrupted(project, number):
-    running = checking(mended(project), "work", "--goal=x")
+    running = checking(fixed(project), "work", "--goal=x")
     stopped(project, number, running)
 
     assert project.read("code.txt") == "old\nrepair 0\n"
@@ -78,7 +78,7 @@ def test_a_repair_stays_when_the_command_that_is_run_again_is_interrupted(projec
 
 @pytest.mark.smoke
 def test_a_repair_stays_when_the_next_one_meets_a_rate_limit(project):
-    mended(project)
+    fixed(project)
     touch(project, "limit")
 
     first = project.doit("work", "--goal=x")
@@ -93,7 +93,7 @@ def test_a_repair_stays_when_the_next_one_meets_a_rate_limit(project):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_repair_stays_when_the_next_one_is_interrupted(project, number):
-    mended(project)
+    fixed(project)
     touch(project, "half")
     running = project.start("doit", "work", "--goal=x")
     assert eventually(lambda: project.calls() == ["t repair"] * 2 and not (project.outside / "half").exists())
@@ -107,10 +107,10 @@ def test_a_repair_stays_when_the_next_one_is_interrupted(project, number):
 
 
 def test_a_repair_stays_when_the_budget_is_reached_before_the_next_one(project):
-    mended(project)
+    fixed(project)
     project.settings("budget: {usd: 0.2}\n", agent="price: {in: 1, out: 1}")
     project.git("commit", "-qam", "Settings")
-    project.agent(TELLS + "uses(100, 10, 0, 0.30)\n" + MENDER)
+    project.agent(TELLS + "uses(100, 10, 0, 0.30)\n" + FIXER)
 
     first = project.doit("work", "--goal=x")
     again = project.doit("work", "--budget=5")
@@ -122,7 +122,7 @@ def test_a_repair_stays_when_the_budget_is_reached_before_the_next_one(project):
 
 @pytest.mark.smoke
 def test_repairs_of_a_command_are_counted_over_all_commands_and_then_they_are_put_aside(project):
-    stopped(project, signal.SIGINT, checking(mended(project, repair=2), "work", "--goal=x"))
+    stopped(project, signal.SIGINT, checking(fixed(project, repair=2), "work", "--goal=x"))
     touch(project, "never")
 
     again = project.doit("work")
@@ -133,8 +133,8 @@ def test_repairs_of_a_command_are_counted_over_all_commands_and_then_they_are_pu
 
 
 def test_what_a_person_changes_meanwhile_is_theirs_and_the_rest_is_gone_on_with(project):
-    mended(project)
-    project.agent('put("side.txt", f"side {nth}")\n' + MENDER)
+    fixed(project)
+    project.agent('put("side.txt", f"side {nth}")\n' + FIXER)
     stopped(project, signal.SIGINT, checking(project, "work", "--goal=x"))
     project.write("side.txt", "by hand\n")
 

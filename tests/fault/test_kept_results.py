@@ -1,4 +1,4 @@
-"""What an agent has returned belongs to its step through every interruption: it is mended, not taken for a person's, and not
+"""What an agent has returned belongs to its step through every interruption: it is fixed, not taken for a person's, and not
 paid again."""
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def test_repairs_of_one_result_are_counted_over_all_commands_and_then_it_is_put_
 
 
 @pytest.mark.smoke
-def test_a_result_that_nobody_may_repair_is_put_aside_and_made_again(project):
+def test_a_result_that_no_one_may_repair_is_put_aside_and_made_again(project):
     stopped(coded(project, repair=0), signal.SIGKILL, checking(project, "work", "--goal=x"))
 
     again = project.doit("work")

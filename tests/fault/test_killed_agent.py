@@ -149,7 +149,7 @@ def test_an_agent_that_outlives_doflow_and_its_supervisor_is_killed_before_anoth
 
 
 def shot_but(project: Project, agent: int) -> bool:
-    """Whoever is there beside the agent is killed; True when nobody is, for one that is killed is not gone at once."""
+    """Whoever is there beside the agent is killed; True when no one is, for one that is killed is not gone at once."""
     others = alive(project.home).keys() - {agent}
     for other in others:
         with suppress(ProcessLookupError):
@@ -176,7 +176,7 @@ def told(project: Project) -> list[dict]:
 
 
 def test_what_was_done_beside_a_killed_step_stays_done(project):
-    """Under `doit -n 2` some steps are done and committed while others, begun with them, still work."""
+    """Under `doit -n 2` some steps are done and committed while others, started with them, still work."""
     project.flow("pages", PAGES)
     project.agent(SOME_WAIT)
     project.commit("Ground")

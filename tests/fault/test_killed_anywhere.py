@@ -124,7 +124,7 @@ def commits(project: Project) -> list[tuple[str, str]]:
     return [(step, phase) for step, phase in pairs if step]
 
 
-def ledger(project: Project) -> list[dict]:
+def event_log(project: Project) -> list[dict]:
     found = []
     for path in (project.root / ".doflow").glob("runs/*/events.jsonl"):
         for line in path.read_bytes().split(b"\n"):
@@ -136,14 +136,14 @@ def ledger(project: Project) -> list[dict]:
 
 
 def told(project: Project, *events: str) -> set[str]:
-    """The steps and phases with such a line in the ledger."""
-    lines = [entry for entry in ledger(project) if entry["event"] in events]
+    """The steps and phases with such a line in the event log."""
+    lines = [entry for entry in event_log(project) if entry["event"] in events]
     return {entry["step"] + (f":{entry['phase']}" if entry.get("phase") else "") for entry in lines}
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[Story, End]:
-    """How each story ends when nobody disturbs it."""
+    """How each story ends when no one disturbs it."""
     ends = {}
     for story in (TEN, BRIEF):
         project = story.project(tmp_path_factory.mktemp("undisturbed"))
@@ -240,7 +240,9 @@ def test_a_run_killed_after_any_single_effect_is_finished_by_the_same_command(pa
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(4))
-def test_the_whole_tree_killed_at_any_line_of_the_ledger_is_finished_by_the_same_command(part, tmp_path, undisturbed):
+def test_the_whole_tree_killed_at_any_line_of_the_event_log_is_finished_by_the_same_command(
+    part, tmp_path, undisturbed
+):
     assert every_line(TEN, undisturbed[TEN], tmp_path, range(part + 1, 1000, 4)) >= 8
 
 
@@ -271,7 +273,7 @@ def traceable() -> bool:
 
 
 def every_line(story: Story, end: End, folder: Path, lines: range) -> int:
-    """Kill everything when the ledger has that many lines, until the run ends before; gives how often it was killed."""
+    """Kill everything when the event log has that many lines, until the run ends before; gives how often it was killed."""
     for tried, line in enumerate(lines):
         project = story.project(folder / str(line))
         if not run_and_kill(project, story, line):

@@ -1,4 +1,4 @@
-"""Killed while a check is at work, or right after it: what it wrote stays, nothing is paid again, nobody is blamed."""
+"""Killed while a check is at work, or right after it: what it wrote stays, nothing is paid again, no one is blamed."""
 
 from __future__ import annotations
 

@@ -31,16 +31,16 @@ class End(NamedTuple):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> End:
-    """How the story ends when nobody disturbs it."""
+    """How the story ends when no one disturbs it."""
     points = {}
     for kind in ("records", "session"):
-        project = begun(tmp_path_factory.mktemp(kind))
+        project = started(tmp_path_factory.mktemp(kind))
         assert not killed(project, kind, 0)
         points[kind] = int((project.home / f"points.{kind}").read_text())
     return End(files(project), prd.places(project), points)
 
 
-def begun(folder: Path) -> Project:
+def started(folder: Path) -> Project:
     project = prd.project(folder)
     project.agent(prd.good(bugs=1))
     return project
@@ -94,7 +94,7 @@ def goes_on(project: Project, undisturbed: End) -> None:
 
 @pytest.mark.parametrize("part", [0.01, 0.12, 0.25, 0.37, 0.5, 0.62, 0.75, 0.87, 0.97])
 def test_a_session_killed_at_any_point_goes_on(tmp_path: Path, part: float, undisturbed: End) -> None:
-    project = begun(tmp_path)
+    project = started(tmp_path)
     killed(project, "records", 1 + int(part * undisturbed.points["records"]))
 
     goes_on(project, undisturbed)
@@ -102,14 +102,14 @@ def test_a_session_killed_at_any_point_goes_on(tmp_path: Path, part: float, undi
 
 @pytest.mark.parametrize("part", [0.01, 0.2, 0.4, 0.6, 0.8, 0.88, 0.92])
 def test_a_bug_fix_session_killed_at_any_point_goes_on(tmp_path: Path, part: float, undisturbed: End) -> None:
-    project = begun(tmp_path)
+    project = started(tmp_path)
     killed(project, "session", 1 + int(part * undisturbed.points["session"]))
 
     goes_on(project, undisturbed)
 
 
 def test_a_session_killed_while_the_bug_fix_session_works_takes_it_along(tmp_path: Path, undisturbed: End) -> None:
-    project = begun(tmp_path)
+    project = started(tmp_path)
     project.agent(prd.good(bugs=1, before='if phase and "bugfix" in run_dir.parts: import time; time.sleep(60)'))
     run = project.start("doit", "prd")
     assert eventually(lambda: list(project.root.glob("plan/*/bugfix/*/tasks.json")), 90)
@@ -126,7 +126,7 @@ def test_a_session_killed_while_the_bug_fix_session_works_takes_it_along(tmp_pat
 def test_a_session_interrupted_while_the_bug_fix_session_works_ends_both_in_order(
     tmp_path: Path, undisturbed: tuple
 ) -> None:
-    project = begun(tmp_path)
+    project = started(tmp_path)
     project.agent(prd.good(bugs=1, before='if phase and "bugfix" in run_dir.parts: import time; time.sleep(60)'))
     run = project.start("doit", "prd")
     assert eventually(lambda: list(project.root.glob("plan/*/bugfix/*/tasks.json")), 90)

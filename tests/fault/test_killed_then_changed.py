@@ -72,7 +72,7 @@ def test_the_result_is_taken_when_its_input_is_as_it_was_again(killed):
 
 
 def test_a_file_of_a_phase_that_was_deleted_during_its_check_is_there_again(phase):
-    """Nobody can tell whether the killed agent deleted it or a person: what was returned is complete again."""
+    """No one can tell whether the killed agent deleted it or a person: what was returned is complete again."""
     (phase.root / "pkg/new.py").unlink()
 
     again = phase.doit("work")

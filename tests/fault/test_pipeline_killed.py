@@ -47,7 +47,7 @@ else:
 
 
 def consistent(path: Path) -> dict[str, str]:
-    """The statuses, after whatever was begun is made good; file, log and checkpoint agree."""
+    """The statuses, after whatever was started is made good; file, log and checkpoint agree."""
     found = transitions.read_settled(path)
     lines = [
         json.loads(line) for line in Path(transitions.log_path(path)).read_bytes().splitlines() if line.endswith(b"}")

@@ -89,11 +89,11 @@ def run(folder: Path, last_words: str, timeout: Timeout, grace: float = 0.5) -> 
 
 @pytest.mark.smoke
 def test_nothing_survives_a_normal_end_and_the_answer_comes_at_once(tmp_path: Path) -> None:
-    begun = time.monotonic()
+    started = time.monotonic()
     result = run(tmp_path, "end", Timeout(60, 60))
 
     assert (result.code, result.stopped) == (3, "")
-    assert time.monotonic() - begun < 45
+    assert time.monotonic() - started < 45
     assert survivors(tmp_path) == set()
 
 

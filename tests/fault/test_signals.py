@@ -147,14 +147,14 @@ def test_an_interruption_does_not_wait_for_the_next_attempt(project):
     project.commit()
     project.write("mine.txt", "untracked\n")
     running = project.start("doit", "calm", "--goal=Keep calm")
-    ledgers = ".doflow/runs/*/events.jsonl"
-    assert eventually(lambda: any("retry" in path.read_text() for path in project.root.glob(ledgers)))
+    event_logs = ".doflow/runs/*/events.jsonl"
+    assert eventually(lambda: any("retry" in path.read_text() for path in project.root.glob(event_logs)))
 
-    begun = time.monotonic()
+    started = time.monotonic()
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
 
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - started < 10
     interrupted(project, running.returncode, out + err)
 
 

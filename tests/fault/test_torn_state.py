@@ -41,7 +41,7 @@ def pair(finished: Project, tmp_path: Path) -> Project:
 
 
 def copied(project: Project, folder: Path) -> Project:
-    """The same project elsewhere; its agent and its log of calls stay where they were, so calls are counted anew."""
+    """The same project elsewhere; its agent and its log of calls stay where they were, so calls are counted again."""
     shutil.copytree(project.root, folder, symlinks=True)
     copy = Project.__new__(Project)
     copy.root, copy.home, copy.outside, copy.env = folder, project.home, project.outside, project.env
@@ -67,7 +67,7 @@ def unstamped(project: Project) -> Project:
     return project
 
 
-def test_a_ledger_cut_at_any_byte_of_its_last_lines_calls_nobody(pair, tmp_path):
+def test_a_event_log_cut_at_any_byte_of_its_last_lines_calls_no_agent(pair, tmp_path):
     whole = state(pair, "events.jsonl").read_bytes()
     lines = whole.splitlines(keepends=True)
     start = len(whole) - len(lines[-1]) - len(lines[-2])
@@ -93,7 +93,7 @@ def test_a_ledger_cut_at_any_byte_of_its_last_lines_calls_nobody(pair, tmp_path)
     ],
     ids=["empty", "garbage", "garbage inside", "half a line", "other JSON", "other shapes", "upside down"],
 )
-def test_a_damaged_ledger_calls_nobody(pair, damage):
+def test_a_damaged_event_log_calls_no_agent(pair, damage):
     path = state(unstamped(pair), "events.jsonl")
     path.write_bytes(damage(path.read_bytes()))
 
@@ -102,7 +102,7 @@ def test_a_damaged_ledger_calls_nobody(pair, damage):
 
 
 @pytest.mark.smoke
-def test_a_ledger_that_is_gone_calls_nobody(pair):
+def test_a_event_log_that_is_gone_calls_no_agent(pair):
     state(unstamped(pair), "events.jsonl").unlink()
 
     calm(pair)
@@ -119,7 +119,7 @@ def test_a_ledger_that_is_gone_calls_nobody(pair):
     "name", ["state.db", "flows.cache", "stamps/pair", "holder.json", f"{RUN}/pipeline-state.json"]
 )
 @pytest.mark.parametrize("damage", ["garbage", "empty", "half", "gone"])
-def test_a_damaged_file_of_the_state_folder_calls_nobody(pair, name, damage):
+def test_a_damaged_file_of_the_state_folder_calls_no_agent(pair, name, damage):
     if not name.startswith("stamps"):
         unstamped(pair)
     path = pair.root / ".doflow" / name
@@ -143,7 +143,7 @@ def test_a_damaged_memory_of_doit_is_kept_aside(pair):
 
 
 @pytest.mark.smoke
-def test_a_lost_state_folder_calls_nobody(pair):
+def test_a_lost_state_folder_calls_no_agent(pair):
     shutil.rmtree(pair.root / ".doflow")
 
     calm(pair)
@@ -156,7 +156,7 @@ def test_a_lost_state_folder_calls_nobody(pair):
     [GARBAGE, b"", b"doflow: 1\nsteps: [", b"doflow: 1\nsteps: {first: 7}\n", b"- a\n- b\n", b"doflow: 99\n"],
     ids=["garbage", "empty", "half", "other shape", "a list", "newer"],
 )
-def test_a_damaged_lock_is_refused_in_words_or_recovered_and_calls_nobody(pair, damage):
+def test_a_damaged_lock_is_refused_in_words_or_recovered_and_calls_no_agent(pair, damage):
     path = unstamped(pair).run_dir() / "doflow.lock"
     whole = path.read_bytes()
     path.write_bytes(damage)
@@ -173,7 +173,7 @@ def test_a_damaged_lock_is_refused_in_words_or_recovered_and_calls_nobody(pair, 
 
 @pytest.mark.smoke("0.5")
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.9])
-def test_a_lock_cut_short_is_refused_in_words_or_recovered_and_calls_nobody(pair, part):
+def test_a_lock_cut_short_is_refused_in_words_or_recovered_and_calls_no_agent(pair, part):
     path = unstamped(pair).run_dir() / "doflow.lock"
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * part)])
@@ -205,8 +205,8 @@ def test_a_damaged_window_is_refused_in_words_and_nothing_is_touched(finished, t
     pair = copied(finished, tmp_path / "copy")
     path = state(unstamped(pair), "events.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
-    begun = next(line for line in lines if b'"step_starting"' in line and b'"second"' in line)
-    path.write_bytes(b"".join(lines) + begun)
+    started = next(line for line in lines if b'"step_starting"' in line and b'"second"' in line)
+    path.write_bytes(b"".join(lines) + started)
     state(pair, "window").write_bytes(GARBAGE)
     before = pair.tree()
 

@@ -140,18 +140,18 @@ ENDS = {
         End(("work:1",), AGAIN, code=2, then=COMMIT),
         End(("work:1",), AGAIN, commits=2, code=2, then=COMMIT),
     ),
-    # a verdict is written from the answers: as long as they are to this text and these words, nobody is asked again
+    # a verdict is written from the answers: as long as they are to this text and these words, no one is asked again
     ("review", "input"): (End((ANN,), GO), End((ANN,), GO, commits=2)),
     ("review", "edited"): (End((), GO), End((), GO_MINE)),
     ("review", "deleted"): (End((), GO), End((), GO)),
     ("review", "reset"): (End(("draft",), GO), End((), GO)),
     ("review", "flow"): (End((ANN,), GO), End((ANN,), GO, commits=2)),
-    # a fixer's text goes to the next round, with a person's words in it as theirs; gone, it is made and mended again
+    # a fixer's text goes to the next round, with a person's words in it as theirs; gone, it is made and fixed again
     ("fixer", "edited"): (End((ANN,), MINE, commits=0), End((ANN,), MINE)),
     ("fixer", "deleted"): (End(("draft", FIX, ANN), AGAIN), End(("draft", FIX, ANN), AGAIN, commits=2)),
     ("fixer", "reset"): (End(("draft", FIX, ANN), AGAIN), End((FIX, ANN), AGAIN)),
     ("fixer", "flow"): (End((ANN,), OLD), End((ANN,), OLD)),
-    # what is mended stays, and the command says whether it is enough, whatever else has changed
+    # what is fixed stays, and the command says whether it is enough, whatever else has changed
     ("repair", "input"): (End((), OLD), End((), OLD)),
     ("repair", "edited"): (End((), MINE, commits=0), End((), MINE)),
     ("repair", "deleted"): (End((REPAIR,), AGAIN), End((), None)),
@@ -186,7 +186,7 @@ def cells() -> list[object]:
 @pytest.mark.parametrize(("kind", "point", "change", "end"), cells())
 def test_a_killed_job_goes_on_in_a_world_that_has_changed(project, kind, point, change, end):
     killed = KINDS[kind]
-    artifact = begun(project, killed)
+    artifact = started(project, killed)
     killed_at(project, f"{POINTS[point]}:{killed.job}", "work", "--goal=x")
     paid = len(project.calls())
     CHANGES[change](project, artifact)
@@ -217,7 +217,7 @@ def test_every_cell_of_the_matrix_is_there_or_left_out_with_a_reason():
     assert QUICK | {*DEFECTS, *OPEN} <= {(kind, point, change) for kind, change in ENDS for point in POINTS}
 
 
-def begun(project: Project, kind: Kind) -> Path:
+def started(project: Project, kind: Kind) -> Path:
     """A project with a tracked file for the code and one that the person has not committed; gives where the artifact is."""
     project.flow("work", FLOW.format(work=kind.work))
     project.write("code.txt", "wrong\n")

@@ -173,7 +173,7 @@ def test_a_question_is_answered_by_a_rule_or_goes_up_and_waits(tmp_path: Path) -
     assert desk.guardian.asked == {}
 
 
-def test_a_violation_is_warned_about_and_the_second_one_begins_anew(desk: Desk) -> None:
+def test_a_violation_is_warned_about_and_the_second_one_restarts(desk: Desk) -> None:
     payload = {"violation_type": "direct_edit", "evidence": "Write(a.py)"}
 
     desk.hear("VIOLATION", reply="violation.a.1.1", **payload)
@@ -185,7 +185,7 @@ def test_a_violation_is_warned_about_and_the_second_one_begins_anew(desk: Desk) 
     assert (record["attempt"], record["fresh"], desk.status()) == (2, True, "active")
 
 
-def test_what_is_stuck_is_nudged_and_the_second_time_begun_anew(desk: Desk) -> None:
+def test_what_is_stuck_is_nudged_and_the_second_time_restarted(desk: Desk) -> None:
     payload = {"last_output": "hm", "duration_seconds": 300}
 
     desk.hear("ORCHESTRATOR_STUCK", reply="stuck.a.1.1", **payload)
@@ -204,7 +204,7 @@ def test_a_crash_begins_the_next_attempt(code: int | None, words: str, desk: Des
     assert desk.guardian.record("a")["attempt"] == 2
 
 
-def test_a_crash_while_the_work_is_reviewed_matters_to_nobody(desk: Desk) -> None:
+def test_a_crash_while_the_work_is_reviewed_matters_to_no_one(desk: Desk) -> None:
     desk.hear("NEEDS_REVIEW", **REVIEW)
 
     dealt, _ = desk.hear("ORCHESTRATOR_CRASHED", last_output="", exit_code=None)

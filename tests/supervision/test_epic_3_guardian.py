@@ -43,7 +43,7 @@ def judge(here: Site, text: str, name: str = "judge", settings: str = "") -> Non
     )
 
 
-def test_ac_1_only_the_nodes_that_are_ready_are_begun(site: Any) -> None:
+def test_ac_1_only_the_nodes_that_are_ready_are_started(site: Any) -> None:
     """R2.90, R2.13: pending, with all they wait for validated; in parallel up to the limit."""
     here = site('echo "$DOFLOW_NODE" >> "$calls"; while [ ! -e "go-$DOFLOW_NODE" ]; do sleep 0.1; done; echo ok')
     here.configure("supervision: {parallel: 2, validate: ['true']}\n")
@@ -142,7 +142,7 @@ def test_a_failed_validation_comes_back_with_feedback_and_the_next_attempt_is_ri
 
 
 def test_after_three_retries_a_node_has_failed_and_a_person_decides(site: Any) -> None:
-    """R2.121, R2.97: nothing behind it is begun; `retry` sends it on, `stop` ends the pipeline."""
+    """R2.121, R2.97: nothing behind it is started; `retry` sends it on, `stop` ends the pipeline."""
     here = site('echo "$DOFLOW_NODE $DOFLOW_ATTEMPT" >> "$calls"; [ -e mended ] && echo ok > a.txt; echo done')
     here.pipeline("p", here.node("a", validate="test -s a.txt"), here.node("b", validate="true"))
 

@@ -43,7 +43,7 @@ def test_ac_1_the_guardian_is_launched_without_claudecode(site: Any) -> None:
 
 @pytest.mark.smoke
 def test_ac_2_pipeline_complete_is_seen_and_processed(site: Any) -> None:
-    """R2.107; R2.120: from the launch on nobody did anything."""
+    """R2.107; R2.120: from the launch on no one did anything."""
     here = site(WORK)
     here.configure(f'notify: {{command: [sh, -c, "cat >> {here.outside}/told.jsonl"]}}\n')
     here.pipeline("p", here.node("a", validate="true"))
@@ -172,10 +172,10 @@ def test_ac_5_two_pipelines_run_at_once_without_hearing_each_other(site: Any) ->
         assert [one["signal_type"] for one in signals] == [
             "NEEDS_INPUT", "INPUT_RESPONSE", "NEEDS_REVIEW", "VALIDATION_PASSED", "NODE_COMPLETE", "PIPELINE_COMPLETE",
         ]  # fmt: skip
-    begun = {name: _times(here, name) for name in ("one", "two")}
-    assert begun["one"][0] < begun["two"][1]
-    assert begun["two"][0] < begun["one"][1], "they overlapped"
-    seats = {one["attach"] for name in begun for one in here.diary(name) if one["event"] == "orchestrator_spawned"}
+    started = {name: _times(here, name) for name in ("one", "two")}
+    assert started["one"][0] < started["two"][1]
+    assert started["two"][0] < started["one"][1], "they overlapped"
+    seats = {one["attach"] for name in started for one in here.diary(name) if one["event"] == "orchestrator_spawned"}
     assert len(seats) == 2, "the sessions have the same name, on a tmux server each"
 
 

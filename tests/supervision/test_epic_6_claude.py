@@ -33,7 +33,7 @@ def test_a_pipeline_is_done_by_another_cli_that_is_read_from_its_pane(name: str,
 
 
 @pytest.mark.parametrize("name", clis.cases("codex", "gemini", "opencode"))
-def test_another_cli_mends_in_its_own_session_what_was_found_wrong(name: str, site: Any) -> None:
+def test_another_cli_fixes_in_its_own_session_what_was_found_wrong(name: str, site: Any) -> None:
     here = site()
     hello = str(here.root / "hello.txt")
 
@@ -94,7 +94,7 @@ def test_ac_1_to_7_with_real_claude_code_in_tmux(scripted: Any) -> None:
 
 
 @clis.needed("claude")
-def test_a_failed_validation_is_mended_in_the_same_session(scripted: Any) -> None:
+def test_a_failed_validation_is_fixed_in_the_same_session(scripted: Any) -> None:
     def scenario(heard: Any) -> Any:
         right = "hello.txt is not right" in heard.prompt
         text = "Hello, guardian.\n" if right else "Hello.\n"

@@ -120,7 +120,7 @@ class Scene:
 
 
 def scene_of(here: Site, state: str) -> Scene:
-    """The pipeline in which a state can be looked at: beside `impl`, where nobody works on it, `other` is worked on."""
+    """The pipeline in which a state can be looked at: beside `impl`, where no one works on it, `other` is worked on."""
     impl, other = here.node("impl", validate=VALIDATE), here.node("other", validate="test -s other.txt")
     gate = here.node("gate", "wait.human", **({} if state == "gate" else {"validate": "test -s impl.txt"}))
     if state == "pending":
@@ -135,7 +135,7 @@ def scene_of(here: Site, state: str) -> Scene:
 
 
 def expected(state: str, again: bool) -> list[str]:
-    """Which sessions were begun: only one that died at work is begun again."""
+    """Which sessions were started: only one that died at work is started again."""
     if state in ("pending", "gate"):
         return ["impl 1", "other 1", *(["other 2"] if again else [])]
     if state == "retry":
@@ -174,7 +174,7 @@ def test_a_layer_that_is_killed_before_anything_has_moved_leaves_all_to_do(layer
     """The other three layers do not exist yet."""
     here = site(AGENT)
     dot = here.pipeline("p", here.node("impl", validate=VALIDATE))
-    with editor.lock_file(dot):  # nobody can move a node now
+    with editor.lock_file(dot):  # no one can move a node now
         scene = Scene(here, "pending")
         assert eventually(lambda: scene.victims("guardian")[0] > 0 and here.diary("p"))
         scene.shoot(layer)

@@ -71,7 +71,7 @@ def test_a_step_in_a_pane_leaves_no_socket_either(site: Any) -> None:
 
 
 @pytest.mark.smoke
-def test_a_socket_that_somebody_listens_at_or_begins_to_is_left_alone(tmp_path: Path) -> None:
+def test_a_socket_that_someone_listens_at_or_begins_to_is_left_alone(tmp_path: Path) -> None:
     path = str(tmp_path / "doflow-x")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)

@@ -89,11 +89,13 @@ def test_validate_finds_a_step_in_a_pane_that_no_run_would_begin(keys: str, word
     here.flow("w", f"flow: w\nsteps:\n  build: {{prompt: Build., makes: a.md, {keys}}}\n")
 
     done = here.doflow("validate", "w")
-    begun = here.doflow("run", "w", "--goal", "x")
+    started = here.doflow("run", "w", "--goal", "x")
 
     assert done.returncode == 1
     assert "flows/w.yaml:3:" in done.stdout and words in done.stdout, done.stdout
-    assert begun.returncode == 1 and words in begun.stdout + begun.stderr, "the run refuses it with the same words"
+    assert started.returncode == 1 and words in started.stdout + started.stderr, (
+        "the run refuses it with the same words"
+    )
     assert here.runs() == []
 
 

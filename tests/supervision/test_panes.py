@@ -201,7 +201,7 @@ def test_a_closed_pane_ends_the_whole_tree_and_is_no_exit_code(number: int, tmp_
     assert not _lives(int((tmp_path / "s" / "pid").read_text()))
 
 
-def test_a_program_on_a_leash_ends_when_nobody_holds_it(tmp_path: Path) -> None:
+def test_a_program_on_a_leash_ends_when_no_one_holds_it(tmp_path: Path) -> None:
     leash = tmp_path / "leash"
     with open(leash, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -112,7 +112,7 @@ def test_signals_come_oldest_first_whatever_their_kind(signals: SignalStore) -> 
     assert [signal.unique for signal in signals.waiting()] == sent
 
 
-def test_a_torn_signal_blocks_nobody_and_is_put_aside(signals: SignalStore) -> None:
+def test_a_torn_signal_blocks_no_one_and_is_put_aside(signals: SignalStore) -> None:
     signals.prepare()
     torn = Path(signals.folder) / "20200101T000000Z-runner-guardian-NEEDS_REVIEW.json"
     torn.write_text('{"source": "runner", "tar')
@@ -158,7 +158,7 @@ def test_an_answer_is_given_only_once(signals: SignalStore) -> None:
     assert signals.find_reply("somebody else") == ""
 
 
-def test_what_one_acts_on_nobody_else_takes_and_a_dead_holder_lets_go(signals: SignalStore) -> None:
+def test_what_one_acts_on_no_one_else_takes_and_a_dead_holder_lets_go(signals: SignalStore) -> None:
     made = signals.write(example("NEEDS_REVIEW"))
 
     with signals.claimed(made) as mine, signals.claimed(made) as other:
@@ -178,7 +178,7 @@ def test_a_signal_that_is_consumed_while_it_is_claimed_is_not_acted_on(
     lock = fcntl.flock
 
     def late(fd: int, how: int) -> None:
-        """Between the opening of the file and its lock somebody else has acted on the signal."""
+        """Between the opening of the file and its lock someone else has acted on the signal."""
         signals.consume(made)
         if meanwhile == "replaced":
             Path(made.path).write_text("another file of this name")
@@ -231,10 +231,10 @@ def _woken_after(signals: SignalStore, kernel: bool) -> float:
 
 def test_without_a_signal_the_wait_ends_and_finds_nothing(signals: SignalStore) -> None:
     signals.prepare()
-    begun = time.monotonic()
+    started = time.monotonic()
 
     assert signal_watch.until(lambda: next(signals.waiting(), None), [signals.folder], 0.3) is None
-    assert 0.3 <= time.monotonic() - begun < 30
+    assert 0.3 <= time.monotonic() - started < 30
 
 
 WRITER = """
@@ -279,7 +279,7 @@ for number in range(20):
 
 
 def test_a_thousand_signals_of_twenty_writers_at_once_none_is_lost_and_none_comes_twice(signals: SignalStore) -> None:
-    """Between them somebody writes files that end in the middle, and sort before all others: they are in nobody's way."""
+    """Between them someone writes files that end in the middle, and sort before all others: they are in no one's way."""
     signals.prepare()
     start = str(time.time() + 3)
     readers = [

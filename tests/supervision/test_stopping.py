@@ -41,7 +41,7 @@ def test_a_stopped_pipeline_leaves_nothing_running_and_goes_on_without_a_retry_u
     assert here.panes() == ["a 1", "b 1", "b 2"], "b had no retry left, and needed none"
 
 
-def test_what_nobody_works_on_is_said_and_what_is_not_there_is_refused(site: Any) -> None:
+def test_what_no_one_works_on_is_said_and_what_is_not_there_is_refused(site: Any) -> None:
     here = site(AGENT)
     here.pipeline("p", here.node("a", validate="true"))
 

@@ -88,7 +88,7 @@ def variables(name: str, url: str, home: Path) -> dict[str, str]:
     return {"OPENCODE_CONFIG_CONTENT": json.dumps(config), "OPENCODE_DISABLE_MODELS_FETCH": "1"}
 
 
-#: whatever is not on loopback goes to a port where nobody listens
+#: whatever is not on loopback goes to a port where no one listens
 NOWHERE = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9"),
     **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),

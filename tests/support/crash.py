@@ -2,12 +2,12 @@
 
     python crash.py KIND N doit's own arguments …
 
-- `records`: before and after every line of the ledger, after every change of doit's memory
+- `records`: before and after every line of the event log, after every change of doit's memory
 - `writes`: like `records`, and before and after every file that is written whole
 - `effects`: in the middle and at the end of every write, after every sync, rename, removal, new folder and git process
 - `session`: like `records`, but in the bug-fix session that is started inside
 - `locks`: while git holds its locks, in every call of it that changes a ref or the person's index
-- `after:EVENT:NAME`, `before:EVENT:NAME`: after or before a line of the ledger with this event of this step (`plan`) or
+- `after:EVENT:NAME`, `before:EVENT:NAME`: after or before a line of the event log with this event of this step (`plan`) or
   phase (`implement:2`); `complete` is `step_complete` or `phase_complete`
 
 N counts from 1; a run that ends before its N-th point (N = 0: in any case) ends as usual and leaves the number of its
@@ -90,7 +90,7 @@ def records(points: Points) -> None:
 
 
 def writes(points: Points) -> None:
-    """Whatever is written whole ends in a rename: before it is begun and after that."""
+    """Whatever is written whole ends in a rename: before it is started and after that."""
     from doflow.util import atomic_files
 
     records(points)
@@ -152,7 +152,7 @@ def line(points: Points, which: str) -> None:
 
 
 def _line(data: Any) -> tuple[str, str]:
-    """Event and step or phase, if this is a line of a ledger."""
+    """Event and step or phase, if this is a line of a event log."""
     import json
 
     try:
@@ -231,7 +231,7 @@ def killed_at_work(project: Any, script: str) -> None:
 
 
 def killed_at(project: Any, which: str, *words: str) -> None:
-    """doit, gone after or before a line of the ledger (`after:returned:plan`)."""
+    """doit, gone after or before a line of the event log (`after:returned:plan`)."""
     import subprocess
 
     argv = (sys.executable, __file__, which, "1", *words)

@@ -168,11 +168,11 @@ class Anthropic(Dialect):
 
 def _block(place: int, block: Body) -> list[Body]:
     """One part of an answer as it is streamed."""
-    begun, part = {**block, "text": ""}, {"type": "text_delta", "text": block.get("text")}
+    started, part = {**block, "text": ""}, {"type": "text_delta", "text": block.get("text")}
     if block["type"] == "tool_use":
-        begun, part = {**block, "input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+        started, part = {**block, "input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
     return [
-        {"type": "content_block_start", "index": place, "content_block": begun},
+        {"type": "content_block_start", "index": place, "content_block": started},
         {"type": "content_block_delta", "index": place, "delta": part},
         {"type": "content_block_stop", "index": place},
     ]

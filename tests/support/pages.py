@@ -76,14 +76,14 @@ def follow(page: Path, home: Path) -> list[str]:
         "[user]\n\tname = Ada\n\temail = ada@example.org\n[init]\n\tdefaultBranch = main\n"
     )
     wrong: list[str] = []
-    begun = False
+    started = False
     for block in blocks(page):
         if block.kind == "console":
-            begun = True
+            started = True
             for command in commands(block):
                 folder, words = _do(command, folder, env, home)
                 wrong += [f"{page.name}: $ {command.words}\n{line}" for line in words]
-        elif begun and block.file:
+        elif started and block.file:
             target = folder / block.file
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(block.text)

@@ -66,7 +66,7 @@ class Project:
         (self.outside / "script.py").write_text(textwrap.dedent(script))
 
     def flow(self, name: str, text: str) -> Path:
-        """Writes a flow; who reviews in it under a name of these tests is somebody."""
+        """Writes a flow; who reviews in it under a name of these tests is someone."""
         for one in PEOPLE if "personas:" in text else ():
             if one in text:
                 self.write(f"flows/prompts/personas/{one}.md", f"You are {one}.\n")
@@ -157,7 +157,7 @@ class Project:
         return json.loads(path.read_text()) if path.exists() else {}
 
     def events(self, run: str = "") -> list[dict[str, Any]]:
-        """The run's ledger, line by line, as far as it is written."""
+        """The run's event log, line by line, as far as it is written."""
         path = self.root / ".doflow" / "runs" / (run or self.runs()[-1]) / "events.jsonl"
         return [json.loads(line) for line in whole_lines(path)]
 
@@ -195,7 +195,7 @@ def clean_environment(home: Path) -> dict[str, str]:
 
 
 def whole_lines(path: Path) -> list[str]:
-    """What a program has written so far to a file that it appends to; nothing where it has not begun."""
+    """What a program has written so far to a file that it appends to; nothing where it has not started."""
     return path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
 
 

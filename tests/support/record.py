@@ -167,12 +167,12 @@ def killed_in_flight(project: Project) -> None:
 
 
 def killed_before_commit(project: Project) -> None:
-    """Killed when the ledger said that phase 2 is about to be committed, before it was."""
+    """Killed when the event log said that phase 2 is about to be committed, before it was."""
     _killed_at_intent(project, "Phase 1: Ground")
 
 
 def killed_after_commit(project: Project) -> None:
-    """Killed when phase 2 was committed, before the ledger said that it is done."""
+    """Killed when phase 2 was committed, before the event log said that it is done."""
     _killed_at_intent(project, "Phase 2: House")
 
 
@@ -295,12 +295,12 @@ def record(version: str, story: Callable[[Project], None]) -> Path:
     target = RECORDS / version / f"{name}.tar.gz"
     target.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(target, "w:gz") as archive:
-        archive.add(project.root, ".", filter=_nobody)
+        archive.add(project.root, ".", filter=_no_one)
     shutil.rmtree(PLACE / name)
     return target
 
 
-def _nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _no_one(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

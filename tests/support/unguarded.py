@@ -20,7 +20,7 @@ def main() -> int:
     from doflow.runs.context import RunContext
 
     def as_it_is(context: RunContext) -> str:
-        """What enters the prompt when nobody asks whose it is."""
+        """What enters the prompt when no one asks whose it is."""
         text = stale_files._text(context) or ""
         return text if markdown.headings(text) else ""
 

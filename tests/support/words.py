@@ -143,7 +143,7 @@ def work(seen: Seen) -> None:
 
 
 def stories(seen: Seen) -> None:
-    """What only a run that was killed, or a session, says. (The ledgers of the records are not looked at.)"""
+    """What only a run that was killed, or a session, says. (The event logs of the records are not looked at.)"""
     for name in ("killed-after-return", "killed-in-flight"):
         project = record.restored("0.1.0", name, seen.folder / name)
         seen.asked(project, "verify")

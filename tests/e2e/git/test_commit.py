@@ -332,7 +332,7 @@ def test_line_ends_are_normalised_as_git_add_does(top):
     assert git(top, "cat-file", "blob", "HEAD:dos.txt", text=False) == b"one\ntwo\n"
 
 
-def test_the_private_index_is_made_anew_when_someone_touched_it(top):
+def test_the_private_index_is_made_again_when_someone_touched_it(top):
     repo = Repository(head_reader.find_head(top))
     (top / "a.txt").write_text("1\n")
     commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)

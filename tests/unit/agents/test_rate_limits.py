@@ -60,7 +60,7 @@ def test_an_agent_of_the_command_line_has_only_its_own_fallbacks(context):
     assert list(rate_limits.candidate_agents(step_of(context, "two"), context)) == ["other", "last"]
 
 
-def test_the_first_who_is_free_stands_in_and_if_nobody_is_its_own_agent(context):
+def test_the_first_who_is_free_stands_in_and_if_no_one_is_its_own_agent(context):
     step = step_of(context)
     assert rate_limits.available_agent(step, context) == "default"
     found = []
@@ -80,14 +80,14 @@ def test_a_limit_ends_with_its_time(context):
     assert rate_limits.refuse_if_limited(context.settings.profile("other"), context).status is Status.RATE_LIMITED
 
 
-def test_somebody_else_does_it_at_once(context, waited):
+def test_someone_else_does_it_at_once(context, waited):
     context.limit_agent("default", soon(60))
 
     assert rate_limits.RateLimitWait(new_job(context), context).over(limited()) is None
     assert (waited, events(context)) == ([], ["warning"])
 
 
-def test_when_nobody_is_free_it_waits_for_the_first(context, waited):
+def test_when_no_one_is_free_it_waits_for_the_first(context, waited):
     for name, seconds in (("default", 300), ("other", 100), ("last", 200)):
         context.limit_agent(name, soon(seconds))
 

@@ -128,7 +128,7 @@ def test_a_finding_of_a_review_inside_a_sub_flow_is_known_by_its_id_too():
     assert [(one.id, one.status) for one in found] == [("design/check-001", "open")]
 
 
-def test_an_id_that_nobody_knows_is_part_of_the_words():
+def test_an_id_that_no_one_knows_is_part_of_the_words():
     found = merged([said("ann", "C | cve-2024-1234 is open | a.md")])
 
     assert [(one.id, one.text) for one in found] == [("check-001", "cve-2024-1234 is open")]
@@ -210,7 +210,7 @@ def test_prose_about_an_issue_is_prose(line):
     assert (answer.issues, answer.lack) == ((), "")
 
 
-def test_an_answer_survives_the_ledger():
+def test_an_answer_survives_the_event_log():
     answer = said("ann", 'C | [check-001] it\'s "broken" | a.md', "L | ü | b", verdict="NO-GO")
 
     assert findings.answer_from_json(dict(findings.answer_to_json(answer))) == answer

@@ -1,4 +1,4 @@
-"""Which folders a glob opens and reaches, and how long a folder stays that was made for somebody."""
+"""Which folders a glob opens and reaches, and how long a folder stays that was made for someone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_folder_is_in_reach_where_something_below_it_can_be_meant(glob: str, f
     assert sandbox.reaches(glob, folder) is can
 
 
-def test_a_folder_that_was_made_stays_while_somebody_works_in_it(tmp_path: Path) -> None:
+def test_a_folder_that_was_made_stays_while_someone_works_in_it(tmp_path: Path) -> None:
     first = sandbox.make(str(tmp_path), ("lib/a/**",))
     second = sandbox.make(str(tmp_path), ("lib/b/**", "lib/a/*.py"))
     sandbox.leave(first)

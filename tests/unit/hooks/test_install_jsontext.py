@@ -27,7 +27,7 @@ OTHER = st.dictionaries(st.sampled_from(["permissions", "model", "env", 'ünïco
 
 @st.composite
 def texts(draw: Any) -> str:
-    """A settings file as somebody may have written it: any order, any white space, any line ends."""
+    """A settings file as someone may have written it: any order, any white space, any line ends."""
     value = draw(OTHER)
     if draw(st.booleans()):
         value = dict(draw(st.permutations([*value.items(), ("hooks", draw(HOOKS))])))
@@ -85,7 +85,7 @@ def test_another_machine_takes_the_place_of_the_first(tmp_path: Path) -> None:
     assert path.read_text() == '{"model": "opus"}'
 
 
-def test_what_somebody_added_meanwhile_stays(tmp_path: Path) -> None:
+def test_what_someone_added_meanwhile_stays(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     install.install(path, "claude", "one", True)
     value = json.loads(path.read_text())

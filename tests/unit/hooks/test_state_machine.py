@@ -115,7 +115,7 @@ def test_words_of_agents_in_one_state_stand_one_after_the_other_up_to_the_limit(
     assert doc["context"]["found"] == "first\n\nsecond\n\n" + "x" * 25
 
 
-def test_a_doubled_stop_completes_its_own_words_and_nobody_elses(doc: state_machine.Doc) -> None:
+def test_a_doubled_stop_completes_its_own_words_and_no_others(doc: state_machine.Doc) -> None:
     doc["state"] = "B"
     stop(doc, "two", "1", "fir")
     stop(doc, "two", "1", "first")
@@ -172,7 +172,7 @@ def test_who_is_not_at_work_when_the_turn_ends_is_forgotten_and_moves_nothing(do
         ("B", {"active": {"1": {"agent": "one"}}}, True),
     ],
 )
-def test_a_state_holds_while_somebody_works_or_a_turn_is_open(
+def test_a_state_holds_while_someone_works_or_a_turn_is_open(
     doc: state_machine.Doc, state: str, change: dict[str, Any], expected: bool
 ) -> None:
     doc["state"] = state

@@ -1,4 +1,4 @@
-"""The event log: whole lines in order, durable where it matters, and nobody else's words."""
+"""The event log: whole lines in order, durable where it matters, and no one else's words."""
 
 from __future__ import annotations
 

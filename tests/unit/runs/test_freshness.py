@@ -159,7 +159,7 @@ def test_a_result_that_waits_for_its_commit_and_one_that_was_refused_are_the_age
     assert not freshness.has_manual_edit(ONE, context)
 
 
-def test_a_file_that_is_gone_is_nobodys_edit(context):
+def test_a_file_that_is_gone_is_not_an_edit(context):
     (context.root / ONE).unlink()
 
     assert not freshness.has_manual_edit(ONE, context)

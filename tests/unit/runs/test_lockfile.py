@@ -76,7 +76,7 @@ def test_the_text_is_the_same_however_it_was_reached():
     assert lines.text(grown) == text_of(Lock("r", "f", steps=FULL.steps, artifacts=FULL.artifacts))
 
 
-def test_a_changed_row_is_written_anew():
+def test_a_changed_row_is_written_again():
     lines = lockfile.Lines()
     lines.text(FULL)
     changed = replace(FULL, steps={**FULL.steps, "specify": StepRecord("ef")})

@@ -49,7 +49,7 @@ def test_a_lock_is_made_of_the_run_and_all_that_is_known(record):
     assert record.markers == {"one": "GO"}
 
 
-def test_nobody_changes_the_record_but_its_methods(record):
+def test_no_one_changes_the_record_but_its_methods(record):
     for view in (record.steps, record.artifacts, record.approvals, record.notes, record.returned, record.spent):
         with pytest.raises(TypeError):
             view["x"] = 1

@@ -56,7 +56,7 @@ def test_a_link_in_place_of_the_lock_file_is_refused(path: str, tmp_path: Path) 
     assert (tmp_path / "target").read_text() == "kept"
 
 
-def test_nobody_holds_what_does_not_exist(path: str) -> None:
+def test_no_one_holds_what_does_not_exist(path: str) -> None:
     assert (locks.is_held(path), locks.holder_pid(path), locks.read_pid(path)) == (False, 0, 0)
 
 

@@ -63,7 +63,7 @@ def test_the_end_leaves_nothing_to_be_written_after_it(tmp_path):
     assert (deferred.wait(5.0), len(status_file.written)) == (5.0, 2)
 
 
-def test_a_thread_that_finds_another_one_writing_waits_for_nobody_and_loses_nothing(tmp_path):
+def test_a_thread_that_finds_another_one_writing_does_not_wait_and_loses_nothing(tmp_path):
     status_file = Counted(tmp_path)
     with status_file._writing:
         other = threading.Thread(target=status_file.on_event, args=(starting("one"),))

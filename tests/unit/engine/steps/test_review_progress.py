@@ -1,4 +1,4 @@
-"""How far a review is follows from the ledger alone, cut off after any of its lines."""
+"""How far a review is follows from the event log alone, cut off after any of its lines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_cut_off_after_any_line_it_knows_who_has_answered_and_what_was_found(lin
     assert [found.id for found in now.known] == (["check-001"] if lines >= 4 else [])
 
 
-def test_what_has_not_begun_stands_nowhere():
+def test_what_has_not_started_stands_nowhere():
     assert review_progress.replay("check", []) is None
     assert review_progress.replay("check", [answered("ann")]) is None
 

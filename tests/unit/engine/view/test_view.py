@@ -148,7 +148,7 @@ def test_the_command_that_goes_on_carries_the_options_of_the_run():
     ]  # fmt: skip
 
 
-def test_before_a_run_is_begun_only_the_same_command_starts_it():
+def test_before_a_run_is_started_only_the_same_command_starts_it():
     out = io.StringIO()
 
     Plain(out).stopped("tiny:plan", Outcome(Status.FAILED, "no", "doit it yourself", next=(SAME_COMMAND,)))
@@ -319,7 +319,7 @@ def test_a_rate_limited_step_is_not_taken_for_one_at_work(glass):
     assert glass.lines() == [".  tiny:a", "~~ tiny:a: limited", "   next: doit tiny"]
 
 
-def test_somebody_else_can_write_while_a_step_runs(glass):
+def test_someone_else_can_write_while_a_step_runs(glass):
     view = heard(Live(glass), began("a"))
 
     view.aside()

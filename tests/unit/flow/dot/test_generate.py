@@ -1,4 +1,4 @@
-"""Pipelines that are written anew: do they pass their own checks, whatever the flow or the task list says?"""
+"""Pipelines that are written again: do they pass their own checks, whatever the flow or the task list says?"""
 
 from __future__ import annotations
 

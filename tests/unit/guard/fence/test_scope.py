@@ -65,7 +65,7 @@ def test_what_an_earlier_step_made_is_not_for_a_later_one(context):
     assert (scope.allows("src/made.py"), scope.bar("src/made.py")) == (False, "made")
 
 
-def test_a_fixer_may_change_what_it_is_to_mend(context):
+def test_a_fixer_may_change_what_it_is_to_fix(context):
     context.record.add_artifacts({"src/made.py": Artifact("2", "agent", "zero")})
     job = replace(new_job(context), repairs=frozenset({"src/made.py"}))
 

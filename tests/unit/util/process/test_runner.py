@@ -75,7 +75,7 @@ def test_the_program_runs_in_the_folder_it_was_given(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == f"{odd.resolve()}\n"
 
 
-def test_a_big_input_arrives_whole_and_one_that_nobody_reads_does_no_harm(tmp_path: Path) -> None:
+def test_a_big_input_arrives_whole_and_one_that_no_one_reads_does_no_harm(tmp_path: Path) -> None:
     data = bytes(range(256)) * 40_000
 
     read = run(tmp_path, shell("wc -c", data))
@@ -162,19 +162,19 @@ def test_a_log_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 
 def test_silence_is_stopped_after_the_idle_limit(tmp_path: Path) -> None:
-    begun = time.monotonic()  # a helper that is slow to come is in it
+    started = time.monotonic()  # a helper that is slow to come is in it
     result = run(tmp_path, shell("echo begun; sleep 60"), Timeout(0.5, 0))
 
     assert (result.stopped, result.code) == ("idle", -signal.SIGTERM)
-    assert 0.5 <= time.monotonic() - begun < 30
+    assert 0.5 <= time.monotonic() - started < 30
 
 
 def test_output_keeps_a_program_alive_until_the_wall_limit(tmp_path: Path) -> None:
-    begun = time.monotonic()
+    started = time.monotonic()
     result = run(tmp_path, shell("while :; do echo x >&2; sleep 0.1; done"), Timeout(2.5, 3.5))
 
     assert result.stopped == "max"
-    assert 3.5 <= time.monotonic() - begun < 30
+    assert 3.5 <= time.monotonic() - started < 30
 
 
 def test_no_limit_is_no_limit(tmp_path: Path) -> None:
@@ -182,11 +182,11 @@ def test_no_limit_is_no_limit(tmp_path: Path) -> None:
 
 
 def test_a_program_that_ignores_term_is_killed_after_the_grace(tmp_path: Path) -> None:
-    begun = time.monotonic()
+    started = time.monotonic()
     result = run(tmp_path, shell("trap '' TERM; while :; do sleep 0.1; done"), Timeout(0, 2), grace=0.5)
 
     assert (result.stopped, result.code) == ("max", -signal.SIGKILL)
-    assert 2.5 <= time.monotonic() - begun < 30
+    assert 2.5 <= time.monotonic() - started < 30
 
 
 def test_a_program_that_tidies_up_on_term_has_the_time_to(tmp_path: Path) -> None:
@@ -342,9 +342,9 @@ def test_a_thousand_runs_cost_little_each(tmp_path: Path, capsys: pytest.Capture
     command = Command(("/bin/true",), b"", ENV, "/")
     log = str(tmp_path / "log")
     runner.warm()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     codes = {runner.run(command, log, log, LONG).code for _ in range(1000)}
-    mean = time.perf_counter() - begun
+    mean = time.perf_counter() - started
 
     with capsys.disabled():
         print(f" mean of 1000 runs of /bin/true: {mean:.3f} ms ", end="")
