@@ -62,28 +62,18 @@ def template(folder: Path, flow: str) -> Project:
 
 @pytest.mark.smoke(
     "edits a protected file",
-    "puts a link in its place",
     "changes a protected file that git ignores",
     "keeps size and time of what it edits",
     "edits the person's uncommitted work",
-    "edits the settings",
-    "rewrites the lock",
     "hides behind .gitignore",
     "plants every hook",
     "sets a filter for all files",
     "commits by itself",
-    "switches to another branch",
     "forges the ledger",
-    "edits a protected file in a phase",
-    "makes a protected file that was not there, in a phase",
-    "changes a protected file that git ignores, in a phase",
     "edits dodo.py, in a phase",
     "rewrites the lock, in a phase",
-    "edits an earlier artifact, in a phase",
-    "plants modules that shadow libraries, in a phase",
     "hides an edit from git, in a phase",
     "switches to another branch, in a phase",
-    "forges the ledger, in a phase",
 )
 @pytest.mark.parametrize("attack", attacks.ALL, ids=lambda attack: attack.name)
 def test_an_attack_leaves_the_repository_as_it_was(attack, templates, tmp_path):

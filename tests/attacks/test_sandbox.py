@@ -147,7 +147,7 @@ def test_a_phase_in_the_room_writes_everything_but_what_is_protected(boxed):
     assert not Path("/tmp/scratch").exists()
 
 
-@pytest.mark.smoke
+@pytest.mark.smoke("lib/**-may0")
 @needs_bwrap
 @pytest.mark.parametrize(
     ("writes", "may"),

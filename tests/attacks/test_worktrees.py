@@ -74,7 +74,6 @@ def test_what_is_committed_in_another_work_tree_meanwhile_stays(linked, project)
     assert "changed git state" not in done.stdout
 
 
-@pytest.mark.smoke
 def test_a_branch_that_is_gone_under_another_work_tree_is_put_back_and_named(linked, project):
     project.git("commit", "-q", "--allow-empty", "-m", "Nowhere else yet")
     before = project.git("rev-parse", "main")
@@ -139,7 +138,6 @@ usual()
 """
 
 
-@pytest.mark.smoke
 def test_a_run_in_a_work_tree_that_is_added_meanwhile_stays_whole(project, tmp_path):
     project.flow("work", FLOW)
     project.commit("Ground")

@@ -147,7 +147,6 @@ def test_reset_lets_a_step_and_what_follows_it_be_done_again(finished):
     assert (finished.doit("ask").returncode, finished.calls()) == (0, [])
 
 
-@pytest.mark.smoke
 def test_reset_of_a_gate_takes_back_the_approval_and_nothing_else(finished):
     done = finished.doflow("reset", "plan.gate")
 
@@ -227,7 +226,6 @@ COMMANDS = (
 )  # fmt: skip
 
 
-@pytest.mark.smoke
 def test_no_one_decides_while_an_agent_works(asking):
     asking.doit("ask", "--goal=Log in")
     asking.agent("import time; say('.'); time.sleep(60)")

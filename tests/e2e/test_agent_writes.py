@@ -54,7 +54,6 @@ def with_library(project: Project, tmp_path: Path) -> Project:
     return phased(project)
 
 
-@pytest.mark.smoke
 def test_a_phase_that_writes_into_a_submodule_is_refused(project, tmp_path):
     with_library(project, tmp_path).agent(BUILD + 'put("lib/code.c", "evil"); put("lib/new.c", "more")')
 
@@ -99,7 +98,6 @@ def test_a_phase_that_writes_into_a_nested_repository_is_refused(project):
     assert (again.returncode, project.git("ls-files", "src", "vendor")) == (0, "src/app.py\n"), again.stdout
 
 
-@pytest.mark.smoke
 def test_a_phase_that_writes_the_lock_of_its_own_run_is_refused(project):
     phased(project)
     project.write("tasks.md", TASKS + "\n## Phase 2: Walls\n\n- [ ] [T002] Build\n")

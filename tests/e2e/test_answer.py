@@ -33,7 +33,6 @@ def test_the_way_from_questions_over_a_gate_to_the_end(asking):
     assert clean_tree(asking)
 
 
-@pytest.mark.smoke
 def test_an_answer_takes_the_place_of_its_marker_and_no_other_byte_changes(asking):
     begin = b"# Spec\r\n\xff \xe9 [a] \r\n\r\nBy [NEEDS CLARIFICATION: email\r\n or sms?]\tand "
     body = begin + b"[NEEDS CLARIFICATION:  days?]\r"

@@ -145,7 +145,6 @@ def test_a_program_is_told_what_is_left(work):
     ]  # fmt: skip
 
 
-@pytest.mark.smoke("C-0.5-2-NO-GO")
 @pytest.mark.parametrize(
     ("severity", "limit", "code", "verdict"),
     [
@@ -193,7 +192,6 @@ def test_a_review_that_no_one_could_finish_is_a_pause_and_no_pass(work):
     assert sorted(line for line in work.calls() if "persona" in line) == ["check persona ann", "check persona bob"]
 
 
-@pytest.mark.smoke("usd: 5")
 @pytest.mark.parametrize("limit", ["usd: 5", "tokens: 5000"])
 def test_what_calls_did_not_tell_stops_every_command_until_a_limit_is_named(work, limit):
     work.settings(f"budget: {{{limit}}}\n", agent=PRICED)

@@ -27,7 +27,6 @@ def test_without_its_state_folder_a_run_with_its_goal_calls_no_agent(project):
     assert project.runs() == ["001-say-it"]
 
 
-@pytest.mark.smoke
 def test_a_fresh_clone_of_the_branch_calls_no_agent(project, tmp_path):
     chain(project)
     project.git("clone", "-q", "-b", "001-say-it", str(project.root), str(tmp_path / "clone"))
@@ -99,7 +98,6 @@ def test_a_lock_that_was_removed_from_history_is_rebuilt_from_trailers(project):
     assert again(project) == []
 
 
-@pytest.mark.smoke
 def test_phases_of_a_run_whose_lock_is_gone_from_history_are_known_by_trailers(project):
     work(project)
     lock = next(project.root.glob("specs/*/doflow.lock"))

@@ -122,7 +122,6 @@ def test_a_refusal_before_there_is_a_run_asks_for_the_same_command(project: Proj
     assert "then: doit tiny" not in told
 
 
-@pytest.mark.smoke
 def test_hostile_text_in_a_goal_cannot_reach_the_terminal(project: Project):
     assert project.doit("tiny", "--goal=red \x1b[31m and \u202e back").returncode == 0
 

@@ -37,7 +37,6 @@ def test_list_all_shows_steps_and_phases(done):
     assert done.calls() == []
 
 
-@pytest.mark.smoke
 def test_list_status_says_what_is_up_to_date(done):
     listed = dict(line.split()[1::-1] for line in done.doit("list", "--all", "--status").stdout.splitlines() if line)
     assert listed["tiny:plan"] == "U"
@@ -86,7 +85,6 @@ def test_one_step_takes_the_options_of_its_flow(project, words):
     assert (finished.returncode, project.calls()) == (0, ["specify", "plan", "plan"]), finished.stdout + finished.stderr
 
 
-@pytest.mark.smoke
 def test_one_phase_alone_runs_those_before_it(done):
     path = done.run_dir() / "tasks.md"
     path.write_text(path.read_text() + "\n## Phase 3: Garden\n\n- [ ] [T003] Plant\n")
@@ -97,7 +95,6 @@ def test_one_phase_alone_runs_those_before_it(done):
     assert (finished.returncode, done.calls()) == (0, ["implement:3"]), finished.stdout + finished.stderr
 
 
-@pytest.mark.smoke("tiny:nosuch")
 @pytest.mark.parametrize("word", ["tiny:nosuch", "nosuch", "tiny:implement:99"])
 def test_an_unknown_step_is_an_error_that_names_it(done, word):
     finished = done.doit(word)
@@ -163,7 +160,6 @@ def test_a_dodo_file_without_doflow_works_as_if_doflow_were_not_there(project):
     assert not (project.root / ".doflow").exists()
 
 
-@pytest.mark.smoke
 def test_a_lost_memory_of_doit_runs_nothing_again(done):
     for path in (done.root / ".doflow").glob("state.db*"):
         path.unlink()
@@ -187,7 +183,6 @@ def test_commands_of_doit_that_go_along_with_the_dependencies_of_a_task_know_our
     assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
 
 
-@pytest.mark.smoke
 def test_clean_of_doit_does_not_delete_artifacts(done):
     assert done.doit("clean", "tiny").returncode == 0
 

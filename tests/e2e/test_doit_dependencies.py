@@ -102,7 +102,6 @@ def test_a_finished_flow_is_answered_the_same_from_its_stamp(done: Project) -> N
     assert {task["result"] for task in json.loads(done.doit("tiny").stdout)["tasks"]} == {"up-to-date", "success"}
 
 
-@pytest.mark.smoke
 def test_info_names_the_files_and_those_that_changed(done: Project) -> None:
     spec = f"specs/{done.runs()[0]}/spec.md"
     shown = done.doit("info", "tiny:plan")
@@ -117,7 +116,6 @@ def test_info_names_the_files_and_those_that_changed(done: Project) -> None:
     assert done.calls() == []
 
 
-@pytest.mark.smoke
 def test_a_clone_without_state_knows_the_same(done: Project, tmp_path: Path) -> None:
     folder = clone(done, tmp_path)
 
@@ -142,7 +140,6 @@ def test_forget_all_of_a_clone_forgets_what_only_the_lock_knows(done: Project, t
     assert "R tiny:plan" in listed and "R tiny:implement:2" in listed
 
 
-@pytest.mark.smoke
 def test_a_ticked_box_changes_nothing_for_doit(done: Project) -> None:
     path = done.run_dir() / "tasks.md"
     path.write_text(path.read_text().replace("- [ ]", "- [x]"))
@@ -196,7 +193,6 @@ def test_a_small_bugfix_beside_a_plan_calls_whom_it_calls_without_one(project: P
     assert calls(project) == usual
 
 
-@pytest.mark.smoke
 def test_a_file_that_a_later_step_makes_orders_nothing(project: Project) -> None:
     project.flow(
         "turn",

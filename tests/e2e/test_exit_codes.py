@@ -64,7 +64,7 @@ def work(project: Project) -> Project:
     return project
 
 
-@pytest.mark.smoke("doit-done", "doit-failed", "doit-paused", "doit-rate limited", "doflow run --json-rate limited")
+@pytest.mark.smoke("doit-done", "doit-failed", "doit-paused", "doit-rate limited")
 @pytest.mark.parametrize("end", ENDS, ids=ENDS.keys())
 @pytest.mark.parametrize("door", DOORS, ids=DOORS.keys())
 def test_code_and_status_agree(work, door, end):
@@ -119,7 +119,6 @@ def test_every_line_of_json_is_an_object_with_event_time_and_run(work):
     assert {line["run"] for line in lines} == {work.runs()[0]}
 
 
-@pytest.mark.smoke("paused")
 @pytest.mark.parametrize("end", ["failed", "paused", "rate limited"])
 def test_the_json_of_a_run_that_stops_says_why_and_what_to_do(work, end):
     work.agent(ENDS[end][0])
@@ -161,7 +160,6 @@ def test_json_of_doits_own_reporter_is_one_document(work):
     assert {task["name"]: task["result"] for task in told["tasks"]}["work:three"] == "success"
 
 
-@pytest.mark.smoke
 def test_a_rate_limit_keeps_the_time_that_the_agent_named(work):
     at = (datetime.now(UTC) + timedelta(hours=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
     work.agent(f"say('RESUME-AT: {at}'); stop(75)")
@@ -218,7 +216,6 @@ stop(1)
     assert (done.returncode, work.state()["status"]) == (1, "failed")
 
 
-@pytest.mark.smoke
 def test_an_error_beats_a_rate_limit_that_comes_later(work):
     work.agent(
         TOGETHER
@@ -236,7 +233,6 @@ stop(1)
     assert (done.returncode, work.state()["status"]) == (1, "failed")
 
 
-@pytest.mark.smoke("one")
 @pytest.mark.parametrize("first", ["one", "two"])
 def test_a_rate_limit_beats_a_pause(project, first):
     project.flow("work", FLOW.replace("makes: one.md,", "makes: one.md, clarify: true,"))
@@ -305,7 +301,6 @@ def test_an_agent_that_the_settings_do_not_have_is_an_error(work):
     assert "nobody" in done.stdout + done.stderr and "agents:" in done.stdout + done.stderr
 
 
-@pytest.mark.smoke
 def test_a_failed_step_says_what_where_and_what_to_type_next(work):
     work.agent("print('the disk is on fire', file=sys.stderr); stop(3)")
 
@@ -329,7 +324,6 @@ def test_a_broken_flow_is_an_error_with_file_and_line_and_writes_nothing(project
     assert not (project.root / ".doflow").exists()
 
 
-@pytest.mark.smoke
 def test_broken_settings_stop_every_flow_with_file_and_line(work):
     work.write("doflow.yaml", "agents:\n  default: {use: command, argv: [true]}\nbudgett: {usd: 5}\n")
 
@@ -390,7 +384,6 @@ def test_a_full_disk_behind_the_output_changes_nothing_about_a_run(work):
     assert (asked.returncode, asked.stderr.splitlines()[0]) == (1, "ERROR: No space left on device")
 
 
-@pytest.mark.smoke
 def test_a_command_whose_reader_goes_away_does_its_work_and_says_so(work):
     work.agent("make('[NEEDS CLARIFICATION: which?]')")
     work.doit("work")

@@ -230,7 +230,6 @@ def test_a_bad_task_list_is_handed_back_with_its_lines_and_fixed(project):
     assert [entry["step"] for entry in project.events() if entry["event"] == "warning"] == ["tasks"]
 
 
-@pytest.mark.smoke
 def test_a_task_list_that_stays_bad_fails_the_step_and_is_not_committed(project):
     project.agent(script.good(texts={"tasks.md": "# T\n\n## Phase 1: x\n- [ ] T001 no brackets\n"}))
 
@@ -281,7 +280,6 @@ if step == "{step}" and role == "fixer":
 """
 
 
-@pytest.mark.smoke('qualityreview-code-"src/phase_1.py"')
 @pytest.mark.parametrize(
     ("step", "persona", "path"),
     [("planreview", "pm", 'run_dir / "plan.md"'), ("qualityreview", "code", '"src/phase_1.py"')],

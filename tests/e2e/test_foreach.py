@@ -70,7 +70,6 @@ def test_items_of_a_list_run_side_by_side_and_each_is_its_own_task(project, tmp_
     assert (done.returncode, work.calls()) == (0, calls), done.stdout + done.stderr
 
 
-@pytest.mark.smoke
 def test_an_item_that_fails_is_the_only_one_that_is_done_again(project):
     work = started(project, LISTED)
     work.agent('stop(9) if step == "part:beta" else usual()')
@@ -145,7 +144,6 @@ def test_a_file_without_items_fails_in_words_and_goes_on_when_it_is_fixed(projec
     assert work.calls() == ["list", "part:two", "sum"], "a list that cannot be read can still be made anew"
 
 
-@pytest.mark.smoke
 def test_an_empty_list_asks_for_nothing(project):
     work = started(project, FILED)
     work.agent('make("[]") if step == "list" else usual()')
@@ -158,7 +156,6 @@ def test_an_empty_list_asks_for_nothing(project):
     assert work.calls() == ["list", "sum"]
 
 
-@pytest.mark.smoke
 def test_a_gate_over_items_shows_what_all_of_them_made_and_asks_again_when_one_changed(project):
     work = started(project, LISTED.replace('makes: "parts/{item}.md"', 'makes: "parts/{item}.md", gate: "All good?"'))
 
@@ -189,7 +186,6 @@ def test_a_question_in_one_item_pauses_the_run(project):
     assert work.calls()[-1] == "sum"
 
 
-@pytest.mark.smoke
 def test_killed_after_the_last_item_the_step_is_done_all_the_same(project):
     work = started(project, LISTED)
     work.agent('usual() if step != "sum" else time.sleep(60)')

@@ -27,7 +27,6 @@ def test_a_hand_edit_runs_only_what_reads_it_and_why_names_it(project):
     assert again(project) == []
 
 
-@pytest.mark.smoke
 def test_a_hand_edit_is_recorded_as_the_persons_and_committed(project):
     chain(project)
     edit(project, "two.md")
@@ -80,7 +79,6 @@ def test_a_rerun_that_gives_the_same_bytes_stops_there(project):
     assert again(project) == []
 
 
-@pytest.mark.smoke
 def test_a_changed_step_runs_only_that_step(project):
     chain(project, script="usual()")
     project.flow("chain", CHAIN.replace("Write two.", "Write two at length."))
@@ -108,7 +106,6 @@ def test_a_changed_timeout_retry_gate_or_order_runs_nothing(project):
     assert again(project) == []
 
 
-@pytest.mark.smoke
 def test_a_goal_in_a_prompt_counts_only_for_the_step_that_uses_it(project):
     flow = """
         flow: chain
@@ -139,7 +136,6 @@ def test_a_stale_step_with_a_hand_edited_artifact_pauses_and_leaves_the_text(pro
     assert again(project, code=2) == []
 
 
-@pytest.mark.smoke
 def test_force_rebuilds_a_hand_edited_artifact(project):
     chain(project)
     text = edit(project, "two.md")
@@ -152,7 +148,6 @@ def test_force_rebuilds_a_hand_edited_artifact(project):
     assert again(project) == []
 
 
-@pytest.mark.smoke
 def test_adopt_keeps_a_hand_edited_artifact_and_runs_what_reads_it(project):
     chain(project)
     text = edit(project, "two.md")
@@ -185,7 +180,6 @@ def test_force_of_an_unknown_step_is_an_error(project):
     assert project.calls() == []
 
 
-@pytest.mark.smoke
 def test_a_deleted_artifact_is_made_again(project):
     chain(project, script="usual()")
     (project.run_dir() / "two.md").unlink()

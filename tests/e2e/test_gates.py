@@ -55,7 +55,6 @@ two: {prompt: Two., makes: two.md}
     assert project.calls() == ["one", "two"]
 
 
-@pytest.mark.smoke
 def test_a_question_pauses_even_where_gates_are_passed(project):
     flow(project, "one: {prompt: One., makes: one.md, clarify: true}")
     project.agent("make('# One\\n\\n[NEEDS CLARIFICATION: red or blue?]\\n')")
@@ -192,7 +191,6 @@ def test_the_same_no_to_the_next_result_counts_again(gated):
         assert "too long" in gated.prompts()[-1]
 
 
-@pytest.mark.smoke
 def test_an_identical_result_after_a_no_is_asked_about_again(finished):
     text = (finished.run_dir() / "plan.md").read_text()
     finished.agent(f"make({text!r})")
@@ -264,7 +262,6 @@ def test_the_yes_is_kept_if_the_next_step_ends_without_a_commit(dev: Project, en
     assert dev.doflow("verify").returncode == 0
 
 
-@pytest.mark.smoke
 def test_a_kept_yes_is_to_the_bytes_that_were_there_and_can_be_taken_back(dev: Project):
     dev.agent("if step == 'plan': stop(75)\necho()")
     assert dev.doit("dev", "--goal=x", "--auto-approve").returncode == 3
@@ -410,7 +407,6 @@ def test_a_gate_that_only_asks_is_told_as_the_run_tells_it(asks: tuple[Project, 
     assert project.doflow("reject", maker, "--note", "no").returncode == 0
 
 
-@pytest.mark.smoke("only-a")
 @pytest.mark.parametrize("which", ["a", "b"])
 def test_after_a_no_the_gate_behind_it_waits_and_takes_no_yes(asks: tuple[Project, str, str, str], which: str):
     project, flow, gate, _ = asks
@@ -533,7 +529,6 @@ def built(project: Project) -> Project:
     return project
 
 
-@pytest.mark.smoke
 def test_a_phase_that_is_done_again_for_a_new_task_is_asked_about_again(built):
     built.write("tasks.md", BUILT_TASKS.format(walls="Build four"))
     built.git("commit", "-qam", "Four walls")

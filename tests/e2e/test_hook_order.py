@@ -22,7 +22,7 @@ MAY = {
 }
 
 
-@pytest.mark.smoke
+@pytest.mark.smoke("IDLE", "EXECUTING")
 @pytest.mark.parametrize("state", STATES)
 def test_in_every_state_exactly_the_agents_of_the_table_may_run(state: str, tmp_path: Path) -> None:
     """R3.2–R3.14, R3.32–R3.34: an empty name is what Claude Code takes for general-purpose."""
@@ -82,7 +82,7 @@ def test_a_restart_after_complete_begins_a_new_round(tmp_path: Path) -> None:
     assert doc["context"] == {"gathered": "the new door is blue", "refined": "", "orchestration": ""}
 
 
-@pytest.mark.smoke
+@pytest.mark.smoke("payload0-2", "payload1-0")
 @pytest.mark.parametrize(
     ("payload", "code"),
     [

@@ -105,7 +105,6 @@ def test_a_wait_that_is_not_allowed_ends_the_run_with_the_time_to_come_back(work
     assert f"at {work.state()['resumeAt']} or later: doit work" in done.stdout
 
 
-@pytest.mark.smoke
 def test_waits_that_follow_each_other_are_longest_together(work):
     """The first waits are 1 s and 2 s long, the third would be 4 s: allowed by itself, and too long with the others."""
     work.settings("rate_limit: {wait: 6}\n")
@@ -166,7 +165,6 @@ def test_a_step_names_its_own_fallback_and_all_limited_is_a_rate_limit(work):
     assert bad.returncode == 1 and "names the agent 'nobody'" in bad.stdout
 
 
-@pytest.mark.smoke
 def test_an_agent_of_the_command_line_is_not_replaced_by_the_fallback_of_a_step(work):
     two_agents(work, "")
     work.flow("work", FLOW.replace("one.md}", "one.md, fallback: second}"))
@@ -195,7 +193,6 @@ else: usual()
     assert "~~ work:check: default is rate limited; waiting" in done.stdout
 
 
-@pytest.mark.smoke
 def test_a_limit_while_it_is_fixed_does_not_lose_what_was_made(work):
     work.settings("rate_limit: {wait: 1m}\n")
     work.flow("work", FLOW.replace("one.md}", "one.md, check: {headings: [Wanted]}, repair: 2}"))
@@ -233,7 +230,7 @@ def claude(work: Project, sample: str) -> None:
     work.write("doflow.yaml", f"agents: {{default: {{use: claude, executable: {program}}}}}\n")
 
 
-@pytest.mark.smoke
+@pytest.mark.smoke("claude-auth.jsonl-1-log in")
 @pytest.mark.parametrize(
     ("sample", "calls", "words"),
     [("claude-auth.jsonl", 1, "log in"), ("claude-overloaded.jsonl", 3, "failed 3 times with the same error")],

@@ -81,7 +81,6 @@ def test_a_step_at_work_is_a_line_with_its_time_and_the_agents_last_words(projec
     assert code == 0
 
 
-@pytest.mark.smoke
 def test_the_scroll_back_holds_what_a_pipe_gets_and_nothing_of_the_live_lines(project, tmp_path):
     twin = Project(tmp_path / "twin")
     piped = twin.doit("tiny", "--goal=x")

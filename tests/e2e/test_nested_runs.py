@@ -88,7 +88,6 @@ def of(tried: Any, who: str) -> list[dict]:
     return found
 
 
-@pytest.mark.smoke("r0_24")
 @pytest.mark.parametrize(
     "who",
     ["implementation agent", "validation script", "bug-fix session", "background process"],
@@ -105,7 +104,6 @@ def test_whoever_starts_a_pipeline_inside_one_is_refused_and_harms_nothing(tried
     assert {entry["flag"] for entry in attempts} == {None}
 
 
-@pytest.mark.smoke
 def test_r0_28_the_run_that_was_disturbed_ends_as_if_it_had_not_been(tried: Any) -> None:
     project, done, attempts = tried
 

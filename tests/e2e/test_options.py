@@ -49,7 +49,6 @@ def test_an_item_that_is_not_there_is_refused(work):
     assert work.runs() == []
 
 
-@pytest.mark.smoke
 def test_a_run_that_is_there_cannot_be_new(work):
     assert work.doit("work", "--goal=x").returncode == 0
 

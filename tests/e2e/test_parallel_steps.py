@@ -41,7 +41,6 @@ both: {prompt: Both., reads: [one.md, two.md], makes: both.md, after: [one, two]
     assert len(project.subjects()) == 5
 
 
-@pytest.mark.smoke
 def test_a_stray_file_of_steps_side_by_side_fails_them_all(project):
     flow(
         project,

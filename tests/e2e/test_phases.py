@@ -10,7 +10,6 @@ from tests.support.project import Project
 from tests.support.reruns import WORK, again, edit, work
 
 
-@pytest.mark.smoke
 def test_ticked_boxes_make_nothing_stale(project):
     project.flow("work", f"{WORK}      last: {{prompt: Look back., reads: [tasks.md], makes: last.md}}\n")
     project.agent("""
@@ -116,7 +115,6 @@ def test_a_phase_keeps_links_and_the_executable_bit(project):
     assert project.git("status", "--porcelain") == ""
 
 
-@pytest.mark.smoke
 def test_files_that_git_ignores_are_not_committed(project):
     project.write(".gitignore", "build/\n*.log\n")
     project.flow("work", WORK)
@@ -129,7 +127,6 @@ def test_files_that_git_ignores_are_not_committed(project):
     assert (project.root / "build/out.o").read_text() == "o"
 
 
-@pytest.mark.smoke
 def test_each_phase_is_one_commit_with_its_trailers(project):
     work(project)
 
@@ -200,7 +197,6 @@ def test_code_that_is_made_again_is_tested_again_also_behind_another_step(projec
     assert (project.doit("work").returncode, times(project)) == (0, 2)
 
 
-@pytest.mark.smoke("reset")
 @pytest.mark.parametrize("how", ["reset", "revert"])
 def test_code_that_was_taken_back_out_of_the_history_is_tested_again_when_it_is_made_again(project, how):
     project.flow("work", TESTED.replace("{outside}", str(project.outside)))

@@ -84,7 +84,6 @@ def test_the_next_try_is_told_why_the_last_one_failed(piped: Project) -> None:
     assert "no, build\n\nRESULT: fail" in second
 
 
-@pytest.mark.smoke
 def test_a_loop_that_never_gets_better_pauses_for_a_person_and_goes_on_after_a_hand(piped: Project) -> None:
     piped.agent('put("ok.txt", f"no, {step}\\n"); say("built")')
     piped.write("pipelines/auth.dot", LOOP.replace("[shape=diamond]", "[shape=diamond max_retries=1]"))
@@ -121,7 +120,6 @@ def test_a_diamond_with_a_command_of_its_own_is_what_is_asked_again(piped: Proje
     assert piped.calls() == ["build", "build-2"], "the mended work is not done over"
 
 
-@pytest.mark.smoke
 def test_a_gate_without_a_command_waits_for_a_person(piped: Project) -> None:
     text = LOOP.replace('command="grep yes ok.txt"', 'question="Is it good"')
     piped.write("pipelines/auth.dot", text)
@@ -287,7 +285,6 @@ def test_a_no_at_a_gate_names_the_worker_whose_work_is_sent_back(piped: Project)
     assert builds == ["active", "impl_complete", "validated", "pending", "active", "impl_complete", "validated"]
 
 
-@pytest.mark.smoke
 def test_a_fresh_clone_knows_how_far_the_pipeline_is(piped: Project) -> None:
     assert piped.doit("auth").returncode == 0
     other = piped.root.parent / "clone"

@@ -118,7 +118,7 @@ STORIES = (
         agent=record.pipeline_agent(),
     ),
 )
-ALWAYS = ("gate", "killed-after-return", "session")
+ALWAYS = ("killed-after-return", "session")
 
 
 def stories() -> list[object]:

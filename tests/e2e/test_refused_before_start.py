@@ -41,7 +41,6 @@ def test_a_broken_flow_shows_its_problem_not_a_complaint_about_options(project: 
     assert "not recognized" not in done.stdout + done.stderr
 
 
-@pytest.mark.smoke
 def test_one_broken_flow_does_not_hide_the_others(project: Project) -> None:
     project.flow("broken", "flow: broken\nsteps: 3\n")
     project.flow("small", FLOW % "")

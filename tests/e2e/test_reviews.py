@@ -76,7 +76,6 @@ def findings(project: Project) -> list[tuple[str, str, str]]:
     return [(found["id"], found["severity"], found["status"]) for found in review_record(project)["findings"]]
 
 
-@pytest.mark.smoke
 def test_a_go_of_all_ends_it_at_once_and_small_things_do_not_stop_it(work, tmp_path):
     work.agent(script())
 
@@ -193,7 +192,6 @@ def test_after_a_no_go_a_person_may_take_it_as_it_is(work):
     assert work.git("status", "--porcelain") == ""
 
 
-@pytest.mark.smoke
 def test_a_high_finding_that_is_left_is_a_condition_of_the_next_step(work):
     work.agent(script("HIGH slow.", WORDS))
 
@@ -322,7 +320,6 @@ def test_a_review_without_personas_is_refused_before_anything_is_paid(work):
     assert "'personas' is an empty list" in done.stdout + done.stderr
 
 
-@pytest.mark.smoke
 def test_a_reviewer_that_writes_is_refused_and_its_files_are_put_back(work):
     writes = "if persona == 'ann':\n    put('src/mine.py', 'x = 1')\n    plan.write_text('All is well, says ann.')\n"
     work.agent(script("CRITICAL bad.", before="plan = run_dir / 'plan.md'\n" + writes))
@@ -339,7 +336,6 @@ def test_a_reviewer_that_writes_is_refused_and_its_files_are_put_back(work):
     assert sorted(work.calls()[:2]) == ASKED, "no answer of that round counts"
 
 
-@pytest.mark.smoke
 def test_a_fixer_of_documents_may_change_only_what_is_reviewed(work):
     work.agent(script("CRITICAL bad.", FIX + "\n    put('src/mine.py', 'x = 1')"))
 
@@ -377,7 +373,6 @@ CODE = """
 """
 
 
-@pytest.mark.smoke
 def test_a_code_review_gets_the_diff_of_the_phases_and_its_fixer_may_change_code(project, tmp_path):
     project.flow("work", CODE)
     project.commit("A flow")

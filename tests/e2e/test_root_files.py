@@ -102,7 +102,6 @@ def test_line_ends_that_git_turns_are_no_edit_of_a_committed_file(project):
     assert project.calls() == ["changes"]
 
 
-@pytest.mark.smoke
 def test_an_uncommitted_edit_of_the_person_pauses(project):
     notes(project, "# Changes\n")
     project.write("CHANGES.md", "# Changes\n\nNot committed.\n")

@@ -67,7 +67,6 @@ def test_the_marker_decides_which_steps_run(work, jobs, marker, steps, variant):
     assert ran(work, *jobs) == []
 
 
-@pytest.mark.smoke("alone")
 @JOBS
 def test_a_marker_that_pauses_stops_the_run_and_a_rerun_pauses_again(work, jobs):
     answers(work, "SCALE: UNKNOWN")
@@ -118,7 +117,6 @@ def test_the_artifact_comes_before_the_answer(work):
     assert ran(work) == ["scale", "quick"]
 
 
-@pytest.mark.smoke
 def test_a_new_marker_leads_elsewhere(work):
     answers(work, "SCALE: SMALL")
     ran(work)
@@ -258,7 +256,6 @@ def test_a_marker_that_you_changed_is_foreseen_by_plan_and_why(work):
     assert ran(work) == ["plan", "build"]
 
 
-@pytest.mark.smoke("SCALE: UNKNOWN")
 @pytest.mark.parametrize("before", ["SCALE: SMALL", "SCALE: UNKNOWN"])
 def test_a_marker_that_you_changed_into_none_of_them_fails_and_never_falls_back(work, before):
     decided(work, before)
@@ -305,10 +302,10 @@ steps:
 
 
 @pytest.fixture
-def notes(notes: Project) -> Project:
-    notes.flow("notes", NOTES)
-    notes.commit("A flow")
-    return notes
+def notes(project: Project) -> Project:
+    project.flow("notes", NOTES)
+    project.commit("A flow")
+    return project
 
 
 @pytest.mark.smoke
@@ -337,7 +334,6 @@ def test_a_param_comes_from_the_command_line_else_from_the_environment_else_it_h
     ]  # fmt: skip
 
 
-@pytest.mark.smoke
 def test_what_is_put_in_its_place_is_checked_and_a_persons_edit_of_it_is_kept(notes: Project) -> None:
     notes.agent('make("# No such heading\\n")' + "\n" + 'if step == "proof": usual()')
     refused = notes.doit("notes", "--goal=x")

@@ -129,7 +129,7 @@ def started(project: Project) -> Project:
     return project
 
 
-@pytest.mark.smoke("L624 a prerequisite is missing", "L1000 the spec asks")
+@pytest.mark.smoke("L1000 the spec asks")
 @pytest.mark.parametrize("name", ROWS)
 def test_every_way_to_end(started, name):
     row = ROWS[name]
@@ -267,7 +267,6 @@ def test_a_review_that_failed_is_not_done_and_nothing_is_built_on_it(started):
 RETRIED = SMALL.replace("attempts: 0", "attempts: 1, backoff: 0s")
 
 
-@pytest.mark.smoke
 def test_a_phase_that_is_tried_again_leaves_earlier_phases_and_the_persons_files_alone(started):
     started.flow("small", RETRIED)
     started.commit("Two attempts")

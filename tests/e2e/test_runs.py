@@ -71,7 +71,7 @@ def finish(project: Project, running: subprocess.Popen[str]) -> int:
     return running.returncode
 
 
-@pytest.mark.smoke("newlines", "a leading dash")
+@pytest.mark.smoke("newlines")
 @pytest.mark.parametrize("goal", GOALS.values(), ids=GOALS.keys())
 def test_a_goal_survives_start_state_resume_and_commit(two, goal):
     two.agent("usual() if step == 'one' or nth else stop(1)")
@@ -223,7 +223,6 @@ def test_options_in_the_wrong_place_are_refused_with_the_words_in_the_right_orde
     assert refused(two, *typed).endswith(f"  hint: {right}\n")
 
 
-@pytest.mark.smoke("001")
 @pytest.mark.parametrize("name", ["001-first", "001", "specs/001-first"])
 def test_a_run_can_be_named(two, name):
     works(two, "two", "--goal=First")
@@ -282,7 +281,6 @@ def test_feature_dir_outside_the_project_is_refused(two):
     assert "not inside the project" in refused(two, "two", "--goal=First", "--feature-dir=../elsewhere")
 
 
-@pytest.mark.smoke
 def test_completed_takes_a_persons_file_as_done(two):
     two.write("specs/login/one.md", "Mine.\n")
     two.commit("By hand")
@@ -323,7 +321,6 @@ def test_next_does_one_phase_at_a_time(project):
     assert project.calls() == ["specify", "plan", "tasks", "implement:1", "implement:2"]
 
 
-@pytest.mark.smoke
 def test_an_issue_is_kept_in_state_lock_and_commits(two):
     works(two, "two", "--goal=First", "--issue=42")
 
@@ -424,7 +421,6 @@ def test_a_second_run_at_once_is_refused_and_names_the_first(two):
         assert finish(two, running) == 0
 
 
-@pytest.mark.smoke
 def test_a_second_run_at_once_in_another_worktree_runs(two, tmp_path):
     two.git("worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
     running = waiting(two, "two", "--goal=First")
@@ -461,7 +457,6 @@ def test_a_second_run_at_once_in_another_project_of_the_work_tree_is_refused(two
         assert finish(two, running) == 0
 
 
-@pytest.mark.smoke
 def test_a_killed_run_frees_its_lock(two):
     running = waiting(two, "two", "--goal=First")
     running.send_signal(signal.SIGKILL)
@@ -628,7 +623,6 @@ def test_a_module_planted_in_the_project_is_not_imported(two):
     assert (done.returncode, canary.exists()) == (0, False), done.stderr
 
 
-@pytest.mark.smoke
 def test_a_branch_that_an_agent_switched_away_from_is_put_back(two):
     two.agent("""
         import subprocess

@@ -72,7 +72,6 @@ implement: {kind: implement, phases: tasks.md, prompt: Do., protect: ['/secrets/
     assert "A lie." in kept_aside(project)
 
 
-@pytest.mark.smoke
 def test_protect_beats_makes_and_writes(project):
     project.write("PRD.md", "The truth.\n")
     project.settings("protect: [PRD.md]\n")
@@ -108,7 +107,6 @@ implement: {kind: implement, phases: tasks.md, prompt: Do.}
     assert "doflow.yaml" in said and "flows/work.yaml" in said and "input.md" in said
 
 
-@pytest.mark.smoke
 def test_files_that_git_ignores_are_outside_of_the_scope(project):
     project.write(".gitignore", "__pycache__/\ncache/\n")
     flow(project, "one: {prompt: Write., makes: one.md}")
@@ -119,7 +117,6 @@ def test_files_that_git_ignores_are_outside_of_the_scope(project):
     assert project.read("cache/x") == "x"
 
 
-@pytest.mark.smoke
 def test_an_agent_cannot_hide_a_stray_file_by_a_rule_of_its_own(project):
     flow(project, "one: {prompt: Write., makes: one.md}")
     project.agent("usual(); put('.gitignore', '*\\n'); put('stray.txt', 'x')")
@@ -131,7 +128,6 @@ def test_an_agent_cannot_hide_a_stray_file_by_a_rule_of_its_own(project):
     assert project.read(".gitignore") == "__pycache__/\n"
 
 
-@pytest.mark.smoke
 def test_a_phase_with_writes_may_change_only_those(project):
     flow(
         project,
@@ -151,7 +147,7 @@ implement: {kind: implement, phases: tasks.md, prompt: Do., writes: ['/src/**']}
 # --- commands with `writes` or `protect`
 
 
-@pytest.mark.smoke
+@pytest.mark.smoke("protect: [PRD.md]-echo x > PRD.md; echo y > free.txt-PRD.md")
 @pytest.mark.parametrize(
     ("key", "command", "stray"),
     [
@@ -198,7 +194,6 @@ TWO_STEPS = """
 NEVER = "is always protected"
 
 
-@pytest.mark.smoke("lib/.git-is always protected")
 @pytest.mark.parametrize(
     ("path", "words"),
     [
@@ -392,7 +387,6 @@ def test_r4_51_outside_of_the_run_s_folder_it_is_a_refusal_as_ever(planned):
     assert (done.returncode, "plan modified files outside its scope: app.py" in done.stdout) == (1, True)
 
 
-@pytest.mark.smoke
 def test_r4_18_before_the_first_phase_the_folder_is_swept(planned):
     assert planned.doit("work:plan", "--goal=x").returncode == 0
     planned.write("specs/001-x/lib/code.py", "early\n")
@@ -406,7 +400,6 @@ def test_r4_18_before_the_first_phase_the_folder_is_swept(planned):
     assert planned.read("specs/001-x/notes.md") == "mine\n"
 
 
-@pytest.mark.smoke
 def test_r4_52_once_a_phase_is_complete_nothing_is_swept(planned):
     planned.agent('if phase == "2" and not nth: stop(1)\nusual()')
     planned.settings("retry: {enabled: false}\n")
@@ -481,7 +474,6 @@ def test_an_agent_that_writes_beside_that_log_is_refused_all_the_same(logged: Pr
     assert not (logged.root / "other.log").exists()
 
 
-@pytest.mark.smoke
 def test_a_protected_file_is_put_back_also_if_it_is_the_log(logged: Project) -> None:
     logged.write("kept.log", "as it was\n")
     logged.settings("protect: [kept.log]\n")

@@ -120,7 +120,6 @@ def test_what_was_returned_before_a_crash_is_fixed_in_its_session(project: Proje
     assert [call["resume"] for call in cli.calls()] == ["", "session-0", "session-0"]
 
 
-@pytest.mark.smoke
 def test_a_rejected_result_is_revised_in_its_session_and_only_then(project: Project) -> None:
     cli = made(project, 'make(f"# Note {nth}\\n\\n## Done\\n\\nAll.\\n")')
     assert project.doit("note", "--goal=a door").returncode == 0
@@ -133,7 +132,6 @@ def test_a_rejected_result_is_revised_in_its_session_and_only_then(project: Proj
     assert "shorter, please" in cli.calls()[1]["prompt"] and "long story" in cli.calls()[1]["prompt"]
 
 
-@pytest.mark.smoke
 def test_an_answer_that_is_the_artifact_is_saved_when_it_is_fixed(project: Project) -> None:
     made(
         project,

@@ -284,7 +284,6 @@ def test_a_task_list_that_was_broken_by_hand_is_told(built: Project):
     assert "specs/001-f/tasks.md" in found["waits"] and "doit build" in found["next"]
 
 
-@pytest.mark.smoke
 def test_a_phase_that_was_reset_away_is_told(built: Project):
     built.git("reset", "-q", "--hard", "HEAD~1")
 

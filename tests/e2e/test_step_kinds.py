@@ -38,7 +38,6 @@ def test_a_check_that_never_holds_fails_and_what_was_written_is_kept_aside(proje
     assert "# Draft 1 by repair" in kept_aside(project)
 
 
-@pytest.mark.smoke
 def test_without_repair_a_failed_check_is_not_handed_back(project):
     flow(project, "one: {prompt: Write., makes: one.md, check: {not_empty: true}}")
     project.agent("make('  \\n')")
@@ -48,7 +47,6 @@ def test_without_repair_a_failed_check_is_not_handed_back(project):
     assert project.calls() == ["one"]
 
 
-@pytest.mark.smoke
 def test_a_failed_revision_leaves_the_old_artifact_as_it_was(project):
     flow(project, "one: {prompt: Write., reads: [/rules.md], makes: one.md, check: {headings: [Requirements]}}")
     project.write("rules.md", "Rules\n")
@@ -100,7 +98,6 @@ def test_a_step_may_make_several_files_and_misses_none(project):
     assert project.git("ls-tree", "-r", "--name-only", "HEAD", str(project.run_dir())).split()[0].endswith("a.md")
 
 
-@pytest.mark.smoke
 def test_an_artifact_that_is_a_link_is_refused(project):
     flow(project, "one: {prompt: Write., makes: one.md}")
     project.agent("makes[0].symlink_to('/etc/passwd')")
@@ -205,7 +202,6 @@ def test_a_failing_command_is_repaired_by_an_agent_and_its_work_is_committed(pro
     assert project.calls() == []
 
 
-@pytest.mark.smoke
 def test_a_command_that_no_repair_fixes_fails_and_the_tree_is_as_before(project):
     project.write("code.txt", "bad\n")
     flow(project, "test: {kind: shell, run: [grep, good, code.txt], repair: 2}")
@@ -299,7 +295,6 @@ def test_a_command_that_waits_for_its_next_try_can_be_interrupted(project):
     assert (started.wait(30), tries(project), project.state()["status"]) == (130, 1, "paused")
 
 
-@pytest.mark.smoke
 def test_an_artifact_left_by_a_failed_attempt_does_not_count(project):
     flow(project, "one: {prompt: Write., makes: one.md}", "defaults: {retry: {attempts: 1, backoff: 0}}")
     project.agent("make('Half.\\n'); stop(1)")
@@ -310,7 +305,6 @@ def test_an_artifact_left_by_a_failed_attempt_does_not_count(project):
     assert not (project.run_dir() / "one.md").exists()
 
 
-@pytest.mark.smoke
 def test_attempts_end_and_the_last_reason_is_told(project):
     flow(project, "one: {prompt: Write., makes: one.md}", "defaults: {retry: {attempts: 3, backoff: 0}}")
     project.agent("print(f'trouble {nth}', file=sys.stderr); stop(9)")
@@ -321,7 +315,6 @@ def test_attempts_end_and_the_last_reason_is_told(project):
     assert "trouble 3" in said
 
 
-@pytest.mark.smoke
 def test_a_contract_that_is_not_met_is_not_retried(project):
     flow(project, "one: {prompt: Write., makes: one.md}", RETRY)
     project.agent("pass")
@@ -362,7 +355,6 @@ def test_an_agent_that_says_nothing_for_too_long_is_stopped(project):
     assert "1" in said and ("silent" in said or "idle" in said or "no output" in said)
 
 
-@pytest.mark.smoke
 def test_an_agent_that_talks_for_too_long_is_stopped(project):
     flow(project, "one: {prompt: Write., makes: one.md, timeout: {idle: 30s, max: 1s}}")
     project.agent("while True:\n    say('still busy')\n    time.sleep(0.05)")
@@ -434,7 +426,6 @@ implement: {kind: implement, phases: tasks.md, prompt: Do.}
     assert project.git("status", "--porcelain").split() == ["??", "dangling", "??", "loop", "??", "secret"]
 
 
-@pytest.mark.smoke
 def test_an_answer_that_does_not_end_as_it_must_is_handed_back_and_the_fixed_one_is_kept(project):
     project.flow(
         "judge",

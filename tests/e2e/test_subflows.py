@@ -220,7 +220,6 @@ def test_a_pause_inside_a_sub_flow_pauses_the_whole(project):
     assert (project.state()["status"], project.calls()) == ("paused", ["first", "r/look"])
 
 
-@pytest.mark.smoke
 def test_gates_and_questions_of_inner_steps_pause_and_can_be_answered_by_their_names(big):
     big.flow("design", DESIGN.replace("makes: plan.md", 'makes: plan.md, gate: "This plan?", clarify: true'))
     big.agent('if step == "d/plan": make("[NEEDS CLARIFICATION: Which?]\\n"); stop(0)\n' + GOOD.lstrip())
@@ -236,7 +235,6 @@ def test_gates_and_questions_of_inner_steps_pause_and_can_be_answered_by_their_n
     assert (big.run_dir() / "d/plan.md").read_text() == "That\n"
 
 
-@pytest.mark.smoke
 def test_code_in_phases_inside_a_sub_flow(project):
     project.flow(
         "code",

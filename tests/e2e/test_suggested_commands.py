@@ -244,7 +244,6 @@ def hinted(said: str) -> dict[str, str]:
     return {"ours": ours, "theirs": theirs, "then": then.partition(", or ")[0]}
 
 
-@pytest.mark.smoke("ours")
 @pytest.mark.parametrize("side", ["ours", "theirs"])
 def test_a_phase_that_was_reverted_is_done_again_or_stays_done_as_the_person_chose(built, side):
     before = built.tree()

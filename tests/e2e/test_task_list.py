@@ -60,7 +60,6 @@ def test_the_words_of_the_list_stay_and_every_phase_is_done(work: Project, text:
     assert (work.doit("work").returncode, work.calls()) == (0, [])
 
 
-@pytest.mark.smoke("path.unlink()")
 @pytest.mark.parametrize("deed", ["path.unlink()", "path.unlink(); path.symlink_to('/etc/hostname')"])
 def test_a_list_that_is_taken_away_is_there_again(work: Project, deed: str) -> None:
     acts(work, deed)
@@ -81,7 +80,6 @@ def test_ticked_boxes_are_no_news(work: Project) -> None:
     assert "tasks.md" in work.git("show", "--stat", "--format=", "HEAD~1")
 
 
-@pytest.mark.smoke
 def test_a_repair_may_not_change_the_words_either(work: Project) -> None:
     work.flow("work", FLOW.replace("prompt: Build.", "prompt: Build., repair: 1, check: {run: [test, -e, src/good]}"))
     work.commit("A check")

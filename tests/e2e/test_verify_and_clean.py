@@ -54,7 +54,6 @@ def test_a_sound_run_has_no_findings(duo):
     assert done.stdout == "1 run: lock file, files, event log, commits and state agree\n"
 
 
-@pytest.mark.smoke
 def test_an_edited_and_a_missing_artifact_are_found(duo):
     (duo.run_dir() / "spec.md").write_text("mine\n")
     (duo.run_dir() / "plan.md").unlink()
@@ -93,7 +92,6 @@ def test_several_spoilt_lines_are_taken_out_by_the_one_command_that_is_told(duo)
     assert findings(duo) == []
 
 
-@pytest.mark.smoke
 def test_a_lock_changed_by_hand_is_found(duo):
     lock = duo.run_dir() / "doflow.lock"
     line = next(line for line in lock.read_text().splitlines() if line.startswith('  "plan": {"key"'))
@@ -115,7 +113,6 @@ def test_a_lock_that_cannot_be_read_or_is_gone_is_found(duo):
     assert any("doflow.lock is gone" in words for words in findings(duo))
 
 
-@pytest.mark.smoke
 def test_a_commit_taken_out_of_the_history_is_found(duo):
     duo.git("reset", "-q", "--soft", "HEAD~1")
 
@@ -307,7 +304,6 @@ def kept(project: Project, path: str) -> str:
     return next(one["id"] for one in told if one["path"] == path)
 
 
-@pytest.mark.smoke
 def test_what_was_moved_away_is_listed_and_shown(strayed):
     ident = kept(strayed, "deep/stray.txt")
 
@@ -370,7 +366,6 @@ def test_clean_removes_old_logs_and_what_no_run_refers_to(duo):
     assert not logs[1].exists()
 
 
-@pytest.mark.smoke
 def test_after_clean_nothing_is_done_again(duo):
     duo.doflow("clean", "--older-than", "0s")
     duo.forget_calls()

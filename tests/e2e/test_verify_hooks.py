@@ -128,7 +128,6 @@ def test_a_phase_that_no_one_did_is_not_adopted_by_the_way(hooked):
     assert "has no phase 7 (it has: 1, 2)" in hooked.doflow("adopt", "build:7").stderr
 
 
-@pytest.mark.smoke
 def test_a_hook_that_an_agent_wrote_is_not_started(hooked):
     hooked.git("config", "core.hooksPath", ".githooks")
     plant(hooked, "pre-commit", PRE.format(log=hooked.outside / "hook.log"), ".githooks")

@@ -135,7 +135,6 @@ def test_a_disk_that_an_agent_fills_up_is_told_and_the_run_goes_on_when_there_is
     assert project.read("mine.txt") == "untracked\n"
 
 
-@pytest.mark.smoke("3000")
 @pytest.mark.parametrize("limit", [0, 100, 1000, 3000, 6000, 12000, 25000])
 def test_a_limit_on_the_size_of_files_is_told_and_the_run_goes_on_without_it(tmp_path, limit):
     project = heavy(tmp_path)
@@ -176,7 +175,6 @@ def test_a_state_folder_that_cannot_be_written_is_told_and_nothing_is_called(tmp
     goes_on(project, CALLED)
 
 
-@pytest.mark.smoke
 def test_a_lock_that_an_agent_leaves_in_git_does_not_keep_its_work_from_being_committed(tmp_path):
     project = heavy(tmp_path)
     project.agent(f'import pathlib\n(root / ".git" / "index.lock").touch() if step == "tasks" else None\n{AGENT}')

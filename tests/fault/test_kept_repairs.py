@@ -76,7 +76,6 @@ def test_a_repair_stays_when_the_command_that_is_run_again_is_interrupted(projec
     done(project, last=1)
 
 
-@pytest.mark.smoke
 def test_a_repair_stays_when_the_next_one_meets_a_rate_limit(project):
     fixed(project)
     touch(project, "limit")
@@ -120,7 +119,6 @@ def test_a_repair_stays_when_the_budget_is_reached_before_the_next_one(project):
     done(project, last=1)
 
 
-@pytest.mark.smoke
 def test_repairs_of_a_command_are_counted_over_all_commands_and_then_they_are_put_aside(project):
     stopped(project, signal.SIGINT, checking(fixed(project, repair=2), "work", "--goal=x"))
     touch(project, "never")

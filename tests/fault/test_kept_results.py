@@ -98,7 +98,6 @@ def put_back(project: Project) -> None:
     assert project.git("status", "--porcelain") == "?? mine.txt\n?? specs/\n"
 
 
-@pytest.mark.smoke
 def test_a_phase_whose_repair_met_a_rate_limit_is_repaired_later(project):
     coded(project)
     touch(project, "limit")
@@ -165,7 +164,6 @@ def test_a_later_repair_that_is_killed_in_the_middle_leaves_what_was_returned_be
     repaired(project)
 
 
-@pytest.mark.smoke
 def test_repairs_of_one_result_are_counted_over_all_commands_and_then_it_is_put_aside(project):
     coded(project)
     touch(project, "limit", "never")
@@ -182,7 +180,6 @@ def test_repairs_of_one_result_are_counted_over_all_commands_and_then_it_is_put_
     repaired(project)
 
 
-@pytest.mark.smoke
 def test_a_result_that_no_one_may_repair_is_put_aside_and_made_again(project):
     stopped(coded(project, repair=0), signal.SIGKILL, checking(project, "work", "--goal=x"))
 
@@ -249,7 +246,6 @@ def test_a_check_that_is_interrupted_again_and_again_loses_nothing(project):
     assert again.stdout.splitlines()[-1] == "done: 001-x (work)"
 
 
-@pytest.mark.smoke
 def test_a_repair_that_is_interrupted_is_handed_back_by_the_next_command(project):
     running = half_repaired(project)
 

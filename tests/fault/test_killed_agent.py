@@ -79,7 +79,6 @@ def test_the_log_of_a_killed_step_says_why_it_ends(killed):
     assert "stopped, because doflow itself ended" in killed.doflow("logs", "write", "--err").stdout
 
 
-@pytest.mark.smoke
 def test_a_forged_lock_of_a_killed_run_is_not_believed(project):
     project.flow("work", FLOW + "  last: {prompt: The last, makes: last.md}\n")
     project.commit("Ground")

@@ -68,7 +68,7 @@ def finished(project: Project, tracked: bool = True) -> None:
     assert (project.git("status", "--porcelain"), project.read("mine.txt")) == (status, "mine\n")
 
 
-@pytest.mark.smoke("9-True", "2-False")
+@pytest.mark.smoke("9-True")
 @pytest.mark.parametrize("tracked", [True, False])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_check_that_is_interrupted_leaves_what_it_wrote_and_the_result_is_kept(project, number, tracked):
@@ -95,7 +95,6 @@ def test_the_check_of_a_phase_likewise(project, number):
     finished(project)
 
 
-@pytest.mark.smoke
 def test_a_repair_that_is_killed_is_put_back_and_what_the_check_wrote_is_not(project):
     written(project)
     touch(project, "half")
@@ -110,7 +109,6 @@ def test_a_repair_that_is_killed_is_put_back_and_what_the_check_wrote_is_not(pro
     finished(project)
 
 
-@pytest.mark.smoke
 def test_what_a_killed_check_did_to_protected_files_is_put_back(project):
     written(project)
     script = project.outside / "spec.sh"

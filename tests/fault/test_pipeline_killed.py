@@ -146,7 +146,6 @@ def test_a_link_to_the_file_and_its_mode_stay(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.smoke
 def test_what_a_person_takes_back_is_not_done_again_behind_their_back(tmp_path: Path) -> None:
     path = tmp_path / "auth.dot"
     path.write_text(LOOP)

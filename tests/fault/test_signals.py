@@ -73,7 +73,7 @@ def interrupted(project: Project, code: int, text: str) -> None:
     assert project.state()["status"] == "completed"
 
 
-@pytest.mark.smoke("15-one by one", "2-side by side")
+@pytest.mark.smoke("2-side by side")
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one by one", "side by side"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_everything_and_the_same_command_goes_on(calm, number, workers):
@@ -158,7 +158,6 @@ def test_an_interruption_does_not_wait_for_the_next_attempt(project):
     interrupted(project, running.returncode, out + err)
 
 
-@pytest.mark.smoke
 def test_an_interrupted_shell_step_is_run_again(project):
     stuck = project.outside / "stuck"
     go = project.outside / "go"

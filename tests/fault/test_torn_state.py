@@ -67,7 +67,7 @@ def unstamped(project: Project) -> Project:
     return project
 
 
-def test_a_event_log_cut_at_any_byte_of_its_last_lines_calls_no_agent(pair, tmp_path):
+def test_an_event_log_cut_at_any_byte_of_its_last_lines_calls_no_agent(pair, tmp_path):
     whole = state(pair, "events.jsonl").read_bytes()
     lines = whole.splitlines(keepends=True)
     start = len(whole) - len(lines[-1]) - len(lines[-2])
@@ -79,7 +79,7 @@ def test_a_event_log_cut_at_any_byte_of_its_last_lines_calls_no_agent(pair, tmp_
         assert pair.git("rev-parse", "HEAD") == head
 
 
-@pytest.mark.smoke("garbage inside", "half a line", "upside down")
+@pytest.mark.smoke("half a line")
 @pytest.mark.parametrize(
     "damage",
     [
@@ -102,19 +102,13 @@ def test_a_damaged_event_log_calls_no_agent(pair, damage):
 
 
 @pytest.mark.smoke
-def test_a_event_log_that_is_gone_calls_no_agent(pair):
+def test_an_event_log_that_is_gone_calls_no_agent(pair):
     state(unstamped(pair), "events.jsonl").unlink()
 
     calm(pair)
 
 
-@pytest.mark.smoke(
-    "garbage-state.db",
-    "garbage-flows.cache",
-    "half-stamps/pair",
-    "empty-holder.json",
-    "gone-runs/001-stay-whole/pipeline-state.json",
-)
+@pytest.mark.smoke("garbage-state.db", "garbage-flows.cache", "half-stamps/pair")
 @pytest.mark.parametrize(
     "name", ["state.db", "flows.cache", "stamps/pair", "holder.json", f"{RUN}/pipeline-state.json"]
 )
@@ -150,7 +144,7 @@ def test_a_lost_state_folder_calls_no_agent(pair):
     calm(pair)
 
 
-@pytest.mark.smoke("half", "other shape", "newer")
+@pytest.mark.smoke("half", "newer")
 @pytest.mark.parametrize(
     "damage",
     [GARBAGE, b"", b"doflow: 1\nsteps: [", b"doflow: 1\nsteps: {first: 7}\n", b"- a\n- b\n", b"doflow: 99\n"],
@@ -171,7 +165,6 @@ def test_a_damaged_lock_is_refused_in_words_or_recovered_and_calls_no_agent(pair
     calm(pair)
 
 
-@pytest.mark.smoke("0.5")
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.9])
 def test_a_lock_cut_short_is_refused_in_words_or_recovered_and_calls_no_agent(pair, part):
     path = unstamped(pair).run_dir() / "doflow.lock"
@@ -200,7 +193,6 @@ def test_a_lock_with_conflict_marks_is_refused_in_words(pair):
     calm(pair)
 
 
-@pytest.mark.smoke
 def test_a_damaged_window_is_refused_in_words_and_nothing_is_touched(finished, tmp_path):
     pair = copied(finished, tmp_path / "copy")
     path = state(unstamped(pair), "events.jsonl")

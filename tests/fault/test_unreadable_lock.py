@@ -79,7 +79,7 @@ def refused(project: Project, *command: str) -> None:
     assert (LOCK in said, "git checkout -- " in said) == (True, True), (command, said)
 
 
-@pytest.mark.smoke("doit pair-empty", "status-steps: 5")
+@pytest.mark.smoke("doit pair-empty")
 @pytest.mark.parametrize("damage", ["empty", "steps: 5"])
 @pytest.mark.parametrize("command", COMMANDS, ids=COMMANDS.keys())
 def test_every_command_says_so_and_what_to_type(pair, command, damage):
@@ -88,7 +88,6 @@ def test_every_command_says_so_and_what_to_type(pair, command, damage):
     refused(pair, *COMMANDS[command])
 
 
-@pytest.mark.smoke("garbage", "reads is a text")
 @pytest.mark.parametrize("damage", DAMAGE, ids=DAMAGE.keys())
 def test_whatever_it_holds(pair, damage):
     (pair.root / LOCK).write_bytes(DAMAGE[damage])

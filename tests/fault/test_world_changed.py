@@ -163,9 +163,8 @@ OPEN = {("fixer", "returned", "deleted"): End((FIX, ANN), AGAIN)}
 LEFT_OUT = {("fixer", "input"): "what a fixer reads is what it mends: its artifact is the only input"}
 #: they run with the README's command; all others are slow
 QUICK = {
-    ("step", "returned", "input"), ("step", "intent", "edited"), ("step", "committed", "reset"),
-    ("phase", "returned", "edited"), ("phase", "intent", "input"), ("review", "intent", "flow"),
-    ("fixer", "committed", "deleted"), ("repair", "intent", "input"),
+    ("step", "intent", "edited"), ("phase", "returned", "edited"), ("phase", "intent", "input"), ("review", "intent", "flow"),
+    ("fixer", "committed", "deleted"),
 }  # fmt: skip
 UNSEEN = "doit does not look at the file of a finished review: `verify` says so, and what it advises does nothing"
 DEFECTS = {("review", "committed", "edited"): UNSEEN, ("review", "committed", "deleted"): UNSEEN}

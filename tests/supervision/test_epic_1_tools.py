@@ -96,6 +96,7 @@ def _until(here: Any, words: str) -> dict[str, Any]:
     raise AssertionError(f"never shown: {words}\n{seen['content']}")
 
 
+@pytest.mark.smoke("spawn-runner", "signal-guardian")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_ac_5_every_tool_has_help_and_answers_with_one_json_object_also_on_errors(tool: str, site: Any) -> None:
     """R2.81, R2.82."""
@@ -144,6 +145,7 @@ def test_a_dead_session_is_an_answer_and_a_missing_one_an_error(site: Any) -> No
     assert "no session orch-impl-auth" in lost["message"]
 
 
+@pytest.mark.smoke("words0-unknown signal 'NEEDS_COFFEE'")
 @pytest.mark.parametrize(
     ("words", "message"),
     [

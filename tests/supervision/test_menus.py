@@ -42,6 +42,7 @@ def test_an_answer_that_is_none_of_the_options_is_refused_with_the_options(site:
     assert here.doflow("guardian", "run", "p.dot", "--no-wait").returncode == 1
 
 
+@pytest.mark.smoke("run")
 @pytest.mark.parametrize("verb", ["run", "launch"])
 def test_what_is_open_is_said_every_time_with_its_choices_and_the_commands_to_type(verb: str, site: Any) -> None:
     here = gates(site)
@@ -93,6 +94,7 @@ def without(here: Site, what: str) -> dict[str, str]:
 MISSING = [("libtmux", "pip install 'doflow[tmux]'"), ("tmux", "apt install tmux")]
 
 
+@pytest.mark.smoke("tmux-apt install tmux-run")
 @pytest.mark.parametrize("verb", ["run", "launch"])
 @pytest.mark.parametrize(("what", "hint"), MISSING)
 def test_what_a_guardian_needs_is_missed_before_anything_is_moved_or_started(
@@ -109,6 +111,7 @@ def test_what_a_guardian_needs_is_missed_before_anything_is_moved_or_started(
     assert done.stdout == ""
 
 
+@pytest.mark.smoke("tmux-apt install tmux")
 @pytest.mark.parametrize(("what", "hint"), MISSING)
 def test_what_a_step_in_tmux_needs_is_missed_before_its_run_begins(what: str, hint: str, site: Any) -> None:
     here: Site = site("echo ok > a.txt")

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from tests.support.supervision import Site
 
-pytestmark = pytest.mark.smoke
-
 AGENTS = "  room: {use: command, argv: [sh], sandbox: bwrap}\n  tape: {use: replay}\nsupervision: {validate: [sh]}\n"
 #: what a node says, the words that refuse it, what to do instead, and whether it is wrong under `doit` too
 WRONG = [
@@ -31,6 +29,7 @@ def made(site: Any, **said: str) -> Site:
     return here
 
 
+@pytest.mark.smoke("agent-room", "judge-nobody")
 @pytest.mark.parametrize(("said", "words", "hint", "anyway"), WRONG, ids=["-".join(pair) for pair in NAMES])
 def test_what_no_pane_can_do_is_refused_before_anything_is_moved_or_started(
     said: dict[str, str], words: str, hint: str, anyway: bool, site: Any
@@ -46,6 +45,7 @@ def test_what_no_pane_can_do_is_refused_before_anything_is_moved_or_started(
     assert (here.read("p.dot"), here.diary("p"), here.panes(), here.servers()) == (before, [], [], [])
 
 
+@pytest.mark.smoke("agent-room")
 @pytest.mark.parametrize(("said", "words", "hint", "anyway"), WRONG, ids=["-".join(pair) for pair in NAMES])
 def test_validate_says_it_and_counts_it_only_if_doit_would_stumble_too(
     said: dict[str, str], words: str, hint: str, anyway: bool, site: Any
