@@ -4,7 +4,6 @@ mode, ref by ref; the person's uncommitted and untracked work is there; nothing 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from pathlib import Path
 
@@ -127,17 +126,9 @@ def test_there_are_more_than_forty_attacks_and_each_has_its_name():
 
 def copied(project: Project, folder: Path) -> Project:
     """The same project elsewhere, with the same home and agent."""
-    victim = Project.__new__(Project)
-    victim.root, victim.home, victim.outside, victim.env = (
-        folder / "project",
-        project.home,
-        project.outside,
-        project.env,
-    )
-    shutil.copytree(project.root, victim.root, symlinks=True)
+    victim = project.copied(folder / "project")
     for name in ("canary", "other"):
         (victim.outside / name).unlink(missing_ok=True)
-    victim.forget_calls()
     return victim
 
 

@@ -37,16 +37,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture
 def pair(finished: Project, tmp_path: Path) -> Project:
-    return copied(finished, tmp_path / "copy")
-
-
-def copied(project: Project, folder: Path) -> Project:
-    """The same project elsewhere; its agent and its log of calls stay where they were, so calls are counted again."""
-    shutil.copytree(project.root, folder, symlinks=True)
-    copy = Project.__new__(Project)
-    copy.root, copy.home, copy.outside, copy.env = folder, project.home, project.outside, project.env
-    copy.forget_calls()
-    return copy
+    return finished.copied(tmp_path / "copy")
 
 
 def state(project: Project, name: str = "") -> Path:
@@ -194,7 +185,7 @@ def test_a_lock_with_conflict_marks_is_refused_in_words(pair):
 
 
 def test_a_damaged_window_is_refused_in_words_and_nothing_is_touched(finished, tmp_path):
-    pair = copied(finished, tmp_path / "copy")
+    pair = finished.copied(tmp_path / "copy")
     path = state(unstamped(pair), "events.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     started = next(line for line in lines if b'"step_starting"' in line and b'"second"' in line)

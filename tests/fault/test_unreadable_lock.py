@@ -65,11 +65,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture
 def pair(finished: Project, tmp_path: Path) -> Project:
-    shutil.copytree(finished.root, tmp_path / "copy", symlinks=True, ignore=shutil.ignore_patterns("stamps"))
-    copy = Project.__new__(Project)
-    copy.root, copy.home, copy.outside, copy.env = tmp_path / "copy", finished.home, finished.outside, finished.env
-    copy.forget_calls()
-    return copy
+    return finished.copied(tmp_path / "copy", "stamps")
 
 
 def refused(project: Project, *command: str) -> None:

@@ -5,18 +5,20 @@
     done = project.doit("tiny", "--goal=Log in by a link")
     assert (done.returncode, project.calls()) == (0, ["specify", "plan", "tasks", "implement:1", "implement:2"])
 
-The agent is a program outside the project. Every call appends one line to `calls.log` (`plan`, `implement:2`, and with
-the role when it is not a step's own: `test repair`), keeps its prompt, then runs the script that the test wrote: Python
-with these names at hand: `step`, `phase`, `role`, `persona`, `round`, `attempt`, `nth` (how often this line was logged
-before), `prompt`, `root`, `run_dir`, `makes` (paths), `make(text, path=None)` (writes an artifact), `put(path, text)`
-(writes a file of the project), `say(text)` (final text), `stop(code)`, `usual()` (what a good agent does), `echo()`
-(the same, with artifacts that change with every change of the prompt).
+The agent is a program outside the project, tests/support/scripted_agent. Every call appends one line to `calls.log`
+(`plan`, `implement:2`, and with the role when it is not a step's own: `test repair`), keeps its prompt, then runs the
+script that the test wrote: Python with these names at hand: `step`, `phase`, `role`, `persona`, `round`, `attempt`,
+`nth` (how often this line was logged before), `prompt`, `root`, `run_dir`, `makes` (paths), `make(text, path=None)`
+(writes an artifact), `put(path, text)` (writes a file of the project), `say(text)` (final text), `stop(code)`,
+`usual()` (what a good agent does), `echo()` (the same, with artifacts that change with every change of the prompt).
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -50,6 +52,15 @@ class Project:
         if git:
             self.git("init", "-q", "-b", "main")
             self.commit("Begin")
+
+    def copied(self, root: Path, *without: str) -> Project:
+        """The same project in another folder. Its home, its agent and its log of calls stay where they are, the calls are
+        forgotten; `without` are patterns of names that are not copied."""
+        shutil.copytree(self.root, root, symlinks=True, ignore=shutil.ignore_patterns(*without))
+        project = copy.copy(self)
+        project.root = root
+        project.forget_calls()
+        return project
 
     def settings(self, extra: str = "", agent: str = "") -> None:
         """Writes doflow.yaml: the scripted agent as the default (`agent`: more keys of its profile), then `extra`."""
