@@ -237,7 +237,6 @@ def in_phase(project: Project, *, whole: bool = False) -> Project:
     return project
 
 
-@pytest.mark.smoke("changed")
 @pytest.mark.parametrize("how", ["changed", "staged", "committed", "new", "new and committed", "removed and committed"])
 def test_what_a_person_did_after_a_phase_was_killed_is_theirs(how, project):
     in_phase(project)

@@ -152,7 +152,6 @@ def test_the_commits_of_an_agent_are_taken_out_of_the_branch_and_kept_under_a_re
     assert project.git("show", f"{ref}:extra.txt") == "not asked for"
 
 
-@pytest.mark.smoke
 def test_a_forged_event_log_is_put_right_and_the_forgery_is_kept(project):
     log = ".doflow/runs/001-x/events.jsonl"
     stepped(project).agent(f"""

@@ -76,7 +76,6 @@ def test_a_limit_that_is_none_is_refused_before_anything_begins(work):
     assert "invalid --budget=plenty" in done.stderr and "500000tokens" in done.stderr
 
 
-@pytest.mark.smoke
 def test_a_step_has_a_budget_of_its_own_and_its_repairs_count(work):
     work.flow("work", FLOW.replace("two.md}", "two.md, check: {headings: [Nowhere]}, repair: 5, budget: {usd: 0.7}}"))
     work.settings("", agent=PRICED)

@@ -47,7 +47,6 @@ def test_list_status_says_what_is_up_to_date(done):
     assert (listed["tiny:plan"], listed["tiny:implement:1"]) == ("R", "U")
 
 
-@pytest.mark.smoke
 def test_info_names_the_reason_why_a_step_is_stale(done):
     assert "up-to-date" in done.doit("info", "tiny:plan").stdout
 

@@ -92,7 +92,6 @@ def test_doit_and_the_key_agree_on_every_way_through_every_flow(way: str, projec
     assert agreed(statuses(project, flow)) == []
 
 
-@pytest.mark.smoke
 def test_a_finished_flow_is_answered_the_same_from_its_stamp(done: Project) -> None:
     quick, whole = done.doit("tiny"), done.doit("run", "tiny")
 

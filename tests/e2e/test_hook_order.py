@@ -22,7 +22,7 @@ MAY = {
 }
 
 
-@pytest.mark.smoke("IDLE", "EXECUTING")
+@pytest.mark.smoke("IDLE", "GATHERING")
 @pytest.mark.parametrize("state", STATES)
 def test_in_every_state_exactly_the_agents_of_the_table_may_run(state: str, tmp_path: Path) -> None:
     """R3.2–R3.14, R3.32–R3.34: an empty name is what Claude Code takes for general-purpose."""

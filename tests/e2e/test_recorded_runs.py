@@ -118,7 +118,7 @@ STORIES = (
         agent=record.pipeline_agent(),
     ),
 )
-ALWAYS = ("killed-after-return", "session")
+ALWAYS = ("killed-after-return",)
 
 
 def stories() -> list[object]:

@@ -154,7 +154,6 @@ AROUND = """
 """
 
 
-@pytest.mark.smoke("one")
 @pytest.mark.parametrize("jobs", [(), ("-n", "2")], ids=["one", "two"])
 def test_a_route_inside_a_sub_flow_goes_on_with_the_outer_steps_over_its_gate(project, jobs, tmp_path):
     project.flow("routed", ROUTED)

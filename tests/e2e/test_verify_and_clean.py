@@ -65,7 +65,6 @@ def test_an_edited_and_a_missing_artifact_are_found(duo):
     assert "plan.md is in the lock, but not on the disk" in found[1]
 
 
-@pytest.mark.smoke
 def test_a_torn_line_of_the_event_log_is_found_and_can_be_taken_out(duo):
     path = duo.root / ".doflow/runs/001-a-pair/events.jsonl"
     whole = path.read_bytes()

@@ -163,8 +163,7 @@ OPEN = {("fixer", "returned", "deleted"): End((FIX, ANN), AGAIN)}
 LEFT_OUT = {("fixer", "input"): "what a fixer reads is what it mends: its artifact is the only input"}
 #: they run with the README's command; all others are slow
 QUICK = {
-    ("step", "intent", "edited"), ("phase", "returned", "edited"), ("phase", "intent", "input"), ("review", "intent", "flow"),
-    ("fixer", "committed", "deleted"),
+    ("step", "intent", "edited"), ("phase", "returned", "edited"), ("review", "intent", "flow"),
 }  # fmt: skip
 UNSEEN = "doit does not look at the file of a finished review: `verify` says so, and what it advises does nothing"
 DEFECTS = {("review", "committed", "edited"): UNSEEN, ("review", "committed", "deleted"): UNSEEN}

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.support.supervision import Site, eventually, left_over, needs_tmux
 
 from doflow.supervise.signal_store import Signal, SignalStore
@@ -50,7 +49,6 @@ def session(here: Site) -> dict[str, Any]:
     return here.tool("check-orchestrator-alive", "--node", "impl_auth", "--pipeline", "p")
 
 
-@pytest.mark.smoke
 def test_ac_1_and_2_a_runner_watches_a_session_and_signals_needs_review_at_its_end(site: Any) -> None:
     """R2.84, R2.85: NEEDS_REVIEW with evidence and commit; then the guardian's word ends it, with NODE_COMPLETE."""
     here = site('echo "working"; sleep 1; echo hi > a.txt; git add a.txt; git commit -qm work; echo "all done"')

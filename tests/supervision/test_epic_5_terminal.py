@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.support.supervision import Site, eventually, needs_tmux
 from tests.support.terminal import Terminal
 
@@ -41,7 +40,6 @@ def test_ac_1_the_guardian_is_launched_without_claudecode(site: Any) -> None:
     assert end(terminal)[0] == 0
 
 
-@pytest.mark.smoke
 def test_ac_2_pipeline_complete_is_seen_and_processed(site: Any) -> None:
     """R2.107; R2.120: from the launch on no one did anything."""
     here = site(WORK)

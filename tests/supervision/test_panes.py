@@ -187,6 +187,7 @@ def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     assert not _lives(int((tmp_path / "s" / "pid").read_text()))
 
 
+@pytest.mark.smoke("15")
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_closed_pane_ends_the_whole_tree_and_is_no_exit_code(number: int, tmp_path: Path) -> None:
     launcher = launch(tmp_path / "s", "trap '' HUP TERM; setsid sleep 600 & echo $! > pid; sleep 600")

@@ -278,6 +278,7 @@ for number in range(20):
 """
 
 
+@pytest.mark.slow
 def test_a_thousand_signals_of_twenty_writers_at_once_none_is_lost_and_none_comes_twice(signals: SignalStore) -> None:
     """Between them someone writes files that end in the middle, and sort before all others: they are in no one's way."""
     signals.prepare()
