@@ -414,7 +414,7 @@ event, last = sys.argv[1], int(sys.argv[2])
 sys.argv = ["doit", *sys.argv[3:]]
 sys.path.pop(0)
 from doit.doit_cmd import DoitMain
-from doflow.runs import review_record as ledger
+from doflow.runs import event_log as ledger
 
 add, seen = ledger.EventLog.add, []
 
