@@ -78,7 +78,6 @@ def test_a_phase_that_only_adds_a_file_is_committed(project):
     assert project.git("status", "--porcelain") == ""
 
 
-@pytest.mark.smoke
 def test_a_phase_that_deletes_and_moves_files_is_committed(project):
     project.write("old.py", "OLD = 1\n")
     project.write("moved.py", "MOVED = 1\n")

@@ -86,7 +86,6 @@ def test_recordings_can_be_kept_in_the_project_and_played_in_a_clone(work, tmp_p
     assert work.state()["implement_phases_completed"] == ["phase_1", "phase_2"]
 
 
-@pytest.mark.smoke
 def test_where_no_recording_is_the_same_it_fails_and_names_the_nearest_difference(work):
     record(work)
     replaying(work)

@@ -222,7 +222,6 @@ def test_a_path_that_was_refused_is_told_with_the_way_there_is(path: str, words:
     assert ("`writes:`" in done.stdout) is (path == "src/app.py"), "no hint at what would not help"
 
 
-@pytest.mark.smoke
 def test_each_kind_of_path_has_its_line(project: Project) -> None:
     project.flow("work", TWO_STEPS)
     project.agent("usual()\nfor path in ('a.txt', 'b.txt', 'dodo.py'): put(path, 'x') if step == 'two' else None")

@@ -144,7 +144,6 @@ def finishes(project: Project) -> None:
     assert project.doflow("verify").returncode == 0
 
 
-@pytest.mark.smoke
 def test_a_renamed_branch_is_named_and_the_run_is_taken_up_on_it(waiting: Project) -> None:
     waiting.git("branch", "-m", "feature/nice")
 

@@ -111,7 +111,6 @@ def _cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.smoke
 def test_ac_4_needs_review_leads_to_validation_and_a_transition(site: Any) -> None:
     """R2.93, R2.16, R2.21: active, impl_complete, validated, in the DOT file and its log."""
     here = site(WORK)

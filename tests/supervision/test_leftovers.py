@@ -30,7 +30,6 @@ def made(site: Any, tmp_path: Path) -> tuple[Site, Path]:
     return here, temporary
 
 
-@pytest.mark.smoke
 @needs_tmux
 def test_nothing_stays_in_the_temporary_folder_nor_a_socket_after_a_pipeline(site: Any, tmp_path: Path) -> None:
     here, temporary = made(site, tmp_path)

@@ -21,6 +21,7 @@ def gates(site: Any) -> Site:
     return here
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_none_of_the_options_is_refused_with_the_options(site: Any) -> None:
     here = gates(site)
     here.doflow("guardian", "run", "p.dot", "--no-wait")
