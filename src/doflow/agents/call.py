@@ -168,11 +168,17 @@ def build_prompt(job: Job, context: RunContext, trouble: str = "") -> str:
     brief = Brief(
         context.run.name, context.run.dir, job.makes, writes, step_inputs(job, context),
         job.phase.text if job.phase else "", old, _changes(job, context) if old else "",
-        context.record.notes.get(step.id, ""), trouble,
+        context.record.notes.get(step.id, ""), trouble, task_list(job, context),
     )  # fmt: skip
     number = job.phase.number if job.phase else ""
     extra = {"phase": number, "title": job.phase.title, "work": markdown.subtask_folder(number)} if job.phase else {}
     return prompt_text.step_prompt(step, brief, context.params_of(step) | extra)
+
+
+def task_list(job: Job, context: RunContext) -> str:
+    """The task list whose boxes the agent ticks; the statuses of a backlog are written by doflow."""
+    path = context.phases(job.step) if job.phase and job.step.phases else ""
+    return "" if markdown.is_backlog(path) else path
 
 
 def repair_prompt(job: Job, context: RunContext, ask: Ask) -> str:

@@ -36,6 +36,7 @@ class Brief:
     changes: str = ""
     note: str = ""
     trouble: str = ""
+    task_list: str = ""
 
 
 def step_prompt(step: Step, brief: Brief, params: dict[str, str]) -> str:
@@ -43,7 +44,8 @@ def step_prompt(step: Step, brief: Brief, params: dict[str, str]) -> str:
     words = substitute(step.prompt.text, params).strip() if step.prompt else ""
     parts = [words, _place(step, brief), _contract(step, brief), *_revision(brief)]
     if brief.phase:
-        parts.append(f"## The phase to do now\n\nDo this phase only, and all of it.\n\n{brief.phase.strip()}")
+        place = f" It is in `{brief.task_list}`: tick its boxes there." if brief.task_list else ""
+        parts.append(f"## The phase to do now\n\nDo this phase only, and all of it.{place}\n\n{brief.phase.strip()}")
     if brief.note:
         parts.append(f"## A person rejected the last result\n\n{brief.note.strip()}")
     parts += [_input(given) for given in brief.inputs]

@@ -12,8 +12,9 @@ from typing import NamedTuple
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
 _PHASE = re.compile(r"^Phase (\d+):[ \t]*(.*)$")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
-_BOX = re.compile(r"^([ \t]*[-*+][ \t]+)\[[xX]\]", re.M)
-_EMPTY = re.compile(r"^([ \t]*[-*+][ \t]+)\[ \](.*)$", re.M)
+_BULLET = r"^([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+)"
+_BOX = re.compile(_BULLET + r"\[[xX✓✔✅☑√~-]\]", re.M)
+_EMPTY = re.compile(_BULLET + r"\[ \](.*)$", re.M)
 _QUESTION = re.compile(r"\[NEEDS CLARIFICATION:[ \t]*((?:[^\[\]]|\[[^\[\]]*\])*)\]")
 
 

@@ -218,6 +218,11 @@ class Flow:
         """Are its runs sessions in `plan/`?"""
         return self.layout == "plan"
 
+    @property
+    def takes_list(self) -> bool:
+        """Does it work on a task list that the parameter `tasks` names?"""
+        return any(step.kind == "implement" and "{tasks}" in step.phases for step in self.steps)
+
     def step(self, name: str) -> Step | None:
         return _by_id(self.steps).get(name)
 

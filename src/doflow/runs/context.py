@@ -100,7 +100,9 @@ class RunContext:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The files of the run's folder that doflow wrote when it started."""
+        """The files of the run's folder that doflow wrote when it started; none in a folder of another tool."""
+        if self.run.params.get("tasks") and os.path.dirname(self.run.params["tasks"]) == self.run.dir:
+            return ()
         return (self.input, session_layout.DELTA) if self.run.params.get("previous") else (self.input,)
 
     @property
@@ -321,6 +323,7 @@ class Options:
     agent: str = ""
     budget: str = ""
     record: bool = False
+    redo: frozenset[str] = frozenset()  # phases
 
     @property
     def lasting(self) -> dict[str, Any]:

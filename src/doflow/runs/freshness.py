@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from doflow.flow import backlog, markdown, plan
+from doflow.flow import backlog, markdown, plan, task_lists
 from doflow.flow.markdown import Phase
 from doflow.flow.model import BY_AGENT, Budget, Retry, Step
 from doflow.runs import catalogue, fingerprint, run_history
@@ -78,8 +78,10 @@ def phase_keys(step: Step, context: RunContext) -> tuple[tuple[Phase, fingerprin
     text = context.files.text(path) or ""
     if markdown.is_backlog(path):
         found = backlog.subtask_phases(text, path)
+    elif f"{step.id}:all" in context.record.steps:  # done as a whole, by a version that knew only `## Phase N: title`
+        found = _whole(path, text)
     else:
-        found = markdown.phases(text) or (Phase("all", os.path.basename(path), text, 1),)
+        found = task_lists.phase_sections(text) or _whole(path, text)
     keyed: list[tuple[Phase, fingerprint.Key]] = []
     before = ""
     for phase in found:
@@ -87,6 +89,10 @@ def phase_keys(step: Step, context: RunContext) -> tuple[tuple[Phase, fingerprin
         keyed.append((phase, key))
         before = key.key
     return tuple(keyed)
+
+
+def _whole(path: str, text: str) -> tuple[Phase, ...]:
+    return (Phase("all", os.path.basename(path), text, 1),)
 
 
 def has_manual_edit(path: str, context: RunContext) -> bool:

@@ -89,9 +89,13 @@ def root_file_globs(path: str) -> tuple[str, ...]:
     return _ROOTS if path.startswith(f"{PLAN}/") else ()
 
 
+#: folders of other tools in which runs of the flow `implement` are
+_OTHER_TOOLS = ("openspec/changes", "openspec/changes/archive", ".kiro/specs")
+
+
 def run_folders(root: str | os.PathLike[str], layout: str) -> list[str]:
     """Every folder that can hold a run: both layouts, whatever the settings say, and bug-fix sessions."""
-    tops = dict.fromkeys((layout, "specs", PLAN))
+    tops = dict.fromkeys((layout, "specs", PLAN, *_OTHER_TOOLS))
     found = [f"{top}/{name}" for top in tops for name in list_folder(os.path.join(root, top))]
     inner = [f"{folder}/{BUGFIX}" for folder in found if folder.startswith(f"{PLAN}/")]
     return found + [f"{folder}/{name}" for folder in inner for name in list_folder(os.path.join(root, folder))]

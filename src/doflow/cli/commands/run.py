@@ -24,6 +24,7 @@ options:
   --new                start a new run
   --next               run only the next step that is not done
   --force STEP[,STEP]  run these steps again
+  --redo PHASE[,PHASE] run these phases again, also if their boxes are ticked
   --agent NAME         the agent for all steps, overriding the flow
   --budget LIMIT       total budget of the run: 5 (US dollars), 500000tokens, none
   --record             record every agent call, to read and for the agent `replay`

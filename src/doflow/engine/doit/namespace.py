@@ -29,6 +29,7 @@ _FLAGS = (
     ("new", bool, False, "start a new run"),
     ("next", bool, False, "run only the next step that is not done"),
     ("force", str, "", "run these steps again: a,b"),
+    ("redo", str, "", "run these phases again, also if their boxes are ticked: 1,2"),
     ("completed", str, "", "mark these steps as done: a,b"),
     ("reopen", bool, False, "continue a finished run, or continue on another branch"),
     ("issue", str, "", "the issue this run belongs to"),

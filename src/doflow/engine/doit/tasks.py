@@ -72,10 +72,12 @@ def open_run(session: Session, flow: str, given: Mapping[str, Any]) -> ActiveRun
         raise UsageError(opened.broken["doflow.yaml"])
     run = resolve_run.find_run(session, flow, resolve_run.requested_run(session, flow, given))
     found, planned = resolve_run.flow_and_plan(session, run)
+    redo = _step_names(given, "redo", flow)
+    again = {f"{step.id}:{name}" for step in found.steps if step.kind == "implement" and not run.fresh for name in redo}
     options = Options(
-        bool(given.get("next")), _step_names(given, "force", flow), _step_names(given, "completed", flow),
+        bool(given.get("next")), _step_names(given, "force", flow) | again, _step_names(given, "completed", flow),
         bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
-        given.get("budget") or "", bool(given.get("record")),
+        given.get("budget") or "", bool(given.get("record")), redo,
     )  # fmt: skip
     context = RunContext(
         session.root, expansion.expand_flow(found, run_params(run, found)), run, opened.settings(), planned, session.environ,
@@ -107,6 +109,8 @@ def _ready(session: Session, work: ActiveRun) -> None:
             start.write_subflow_inputs(context)
     if context.options.completed:
         adoption.adopt_completed(context, lambda: session.begin(work))
+    if not context.frozen:
+        adoption.adopt_ticked_phases(context, lambda: session.begin(work))
 
 
 def _step_names(given: Mapping[str, Any], option: str, flow: str) -> frozenset[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from doflow.engine.jobs.commit import commit_lock, marker_in_artifact, phases_record
-from doflow.flow import findings
+from doflow.flow import findings, markdown, task_lists
 from doflow.flow.model import Step
 from doflow.flow.parsing import syntax
 from doflow.git import refs
@@ -154,6 +154,42 @@ def adopt_completed(context: RunContext, begin: Callable[[], None]) -> None:
         if not _fresh(context, name):
             begin()
             adopt_step(context, name, f"{name} marked as done (--completed)")
+
+
+def adopt_ticked_phases(context: RunContext, begin: Callable[[], None]) -> None:
+    """Phases that the user had ticked before the first agent was called count as done, unless --redo names them.
+
+    Only of a list that no step of the flow makes: an agent that ticks the boxes of another phase decides nothing.
+    """
+    made = {context.files.path(said) for step in context.flow.steps for said in step.makes}
+    for step in context.flow.steps:
+        path = context.phases(step) if step.kind == "implement" else ""
+        if not path or path in made or markdown.is_backlog(path) or _has_worked(step, context):
+            continue
+        phases = [(phase, key) for phase, key in freshness.phase_keys(step, context)]
+        ticked = [
+            (phase, key)
+            for phase, key in phases
+            if task_lists.is_ticked(phase.text) and phase.number not in context.options.redo
+        ]
+        if not ticked:
+            continue
+        begin()
+        for phase, key in ticked:
+            record = StepRecord(key.key, key.parts, {}, {}, "", {"agent": "person"}, timestamps.now())
+            context.complete(f"{step.id}:{phase.number}", record, {})
+            message = f"phase {phase.number} is ticked in {path}: taken as done (--redo={phase.number} does it)"
+            context.events.add("adopted", step=step.id, phase=phase.number, files=[], message=message)
+        if len(ticked) == len(phases):
+            context.complete(step.id, phases_record(phases[-1][1].key, {"agent": "person"}, timestamps.now()), {})
+        numbers = ", ".join(phase.number for phase, _ in ticked)
+        commit_lock(context, f"Adopt finished phases of {path}: {numbers}", (path,), step.id)
+
+
+def _has_worked(step: Step, context: RunContext) -> bool:
+    """Was an agent called for this step, or one of its phases recorded?"""
+    names = (*context.record.steps, *context.record.returned, *context.record.started)
+    return any(name.partition(":")[0] == step.id for name in names)
 
 
 def _check_part(context: RunContext, name: str, part: str) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from doflow.agents import call
 from doflow.engine.jobs.commit import find_marker
-from doflow.flow import markdown
 from doflow.flow.model import Outcome, Status
 from doflow.git import history
 from doflow.runs import jobs
@@ -68,7 +67,7 @@ def returned_outcome(entry: Mapping[str, Any]) -> Outcome:
 
 def changed_files(job: Job, context: RunContext, changes: Sequence[Change]) -> dict[str, str]:
     """The files a job created or changed: path → digest ('' = deleted). `changes`: those seen by the fence."""
-    tasks = _task_list(job, context) if job.watched else ""
+    tasks = call.task_list(job, context) if job.watched else ""
     paths = [*(change.path for change in changes if change.path != tasks), *job.makes]
     paths += [tasks] if tasks and context.files.digest(tasks) else []
     return {path: context.files.digest(path) for path in paths}
@@ -114,12 +113,6 @@ def _done(job: Job, context: RunContext) -> bool:
     record, entry = context.record.steps.get(job.name), context.record.returned.get(job.name, {})
     known = {*context.record.phase_keys(job.name), *([record.key] if record else [])}
     return bool(entry.get("again")) or job.key.key in known
-
-
-def _task_list(job: Job, context: RunContext) -> str:
-    """The task list whose boxes the agent checks; the statuses of a backlog are written by doflow."""
-    path = context.phases(job.step) if job.phase and job.step.phases else ""
-    return "" if markdown.is_backlog(path) else path
 
 
 def _text(entry: Mapping[str, Any]) -> str:

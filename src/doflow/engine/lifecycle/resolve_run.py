@@ -14,7 +14,7 @@ from doflow.engine.lifecycle.session import Session
 from doflow.flow import plan
 from doflow.flow.model import Flow, Param, Step
 from doflow.git import head_reader, refs
-from doflow.runs import catalogue, fingerprint, lockfile, run_history, session_layout
+from doflow.runs import catalogue, fingerprint, lockfile, run_history, session_layout, task_list_files
 from doflow.runs.catalogue import ResumeCommand, Run, RunRequest
 from doflow.util import state_folder
 from doflow.util.errors import DoflowError, Undecided, UsageError, WorldError
@@ -75,6 +75,9 @@ def find_run(session: Session, flow: str, wish: RunRequest) -> Any:
     if session.executing and (session.root / layout).is_dir():
         known = run_history.with_lost_runs(session.root, meant, layout, head, known)
     done = frozenset(run.name for run in known if run.flow == flow and is_finished(session, run))
+    if meant.takes_list and not wish.run:
+        wish = _request_list(session, meant, wish, [run for run in known if run.flow == flow], done)
+    _refuse_other_flow(known, flow, wish)
     try:
         if meant.in_sessions:
             found = choose_session(known, meant, wish, head.branch, done, lambda run: resume_command(run, head))
@@ -99,6 +102,43 @@ def find_run(session: Session, flow: str, wish: RunRequest) -> Any:
     if meant.in_sessions and session.executing:
         session_layout.check_session_path(new.dir, session.environ)
     return new
+
+
+def _request_list(session: Session, flow: Flow, wish: RunRequest, runs: list[Run], done: frozenset[str]) -> RunRequest:
+    """The request with the task list to work on. Its folder is the run's folder, unless the list is only one file of many."""
+    given = wish.params.get("tasks", "")
+    if wish.goal is not None:
+        raise UsageError(f"{flow.name} works on a task list and takes no goal", f"doit {flow.name} --tasks=PATH")
+    if not given and not wish.feature_dir:
+        branch = head_reader.find_head(str(session.root)).branch
+        unfinished = [run for run in runs if run.name not in done]
+        if not session.executing or any(run.branch == branch for run in unfinished) or (unfinished and not wish.new):
+            return wish
+        if any(run.branch == branch for run in runs) and not wish.new:
+            return wish  # it says that there is nothing to do
+    path = task_list_files.choose_task_list(session.root, given, wish.feature_dir, flow.name)
+    folder = task_list_files.run_folder(path)
+    params = {**wish.params, "tasks": path}
+    if folder:
+        return replace(wish, feature_dir=folder, params=params)
+    return replace(wish, goal=f"Implement {path}", params=params)
+
+
+def _refuse_other_flow(known: Iterable[Run], flow: str, wish: RunRequest) -> None:
+    """A folder has one lock file and one run."""
+    folder = os.path.normpath(wish.feature_dir) if wish.feature_dir else ""
+    other = next((run for run in known if folder and run.dir == folder and run.flow != flow), None)
+    if other is not None:
+        raise UsageError(
+            f"{folder} belongs to run {other.name} of the flow {other.flow}",
+            f"continue it: doit {other.flow} --run={other.name}",
+        )
+    name = session_layout.run_name(folder)
+    twin = next((run for run in known if folder and run.name == name and run.dir != folder), None)
+    if twin is not None:
+        raise UsageError(
+            f"a run called {name} already exists in {twin.dir}", f"rename {folder}: a run is called like its folder"
+        )
 
 
 def flow_and_plan(session: Session, run: Any) -> tuple[Any, Any]:

@@ -105,13 +105,6 @@ def _phases(step: Step, context: RunContext) -> DoflowError | None:
         lines += [f"  and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
         message = f"{step.id} is waiting: its task list fails the checks of {maker.id}\n" + "\n".join(lines)
         return Undecided(message, f"fix {path}", _way_out(maker, context))
-    seen: dict[int, int] = {}
-    for phase in markdown.phases(text):
-        first = seen.setdefault(int(phase.number), phase.line)
-        if first != phase.line:
-            twice = f"duplicate phase {phase.number} (first on line {first})"
-            message = f"{step.id} has ambiguous phases: {path}:{phase.line}: {twice}"
-            return UsageError(message, f"fix {path}", _way_out(maker, context))
     return None
 
 

@@ -2,7 +2,8 @@
 
 `parse_task_list(text)` returns a `TaskList`: its style, its phases with their tasks, and its problems. It takes any text and
 never raises; a text without a box has no phases, and its first problem says why. `tick(text, task)` returns the text with
-one box ticked and every other byte as it was. `TaskList.find("T014")` finds a task by its id.
+one box ticked and every other byte as it was. `TaskList.find("T014")` finds a task by its id. `phase_sections(text)` cuts the
+text into its phases.
 
 Nothing here reads or writes files. Read a list with `errors="surrogateescape"` and `newline=""`, and write it the same way:
 line ends, a byte order mark and odd bytes then survive. The strict form is checked by `doflow.flow.tasklist`.
@@ -10,5 +11,6 @@ line ends, a byte order mark and odd bytes then survive. The strict form is chec
 
 from doflow.flow.task_lists.model import Phase, Task, TaskList
 from doflow.flow.task_lists.reader import parse_task_list, tick
+from doflow.flow.task_lists.sections import is_ticked, phase_sections
 
-__all__ = ["Phase", "Task", "TaskList", "parse_task_list", "tick"]
+__all__ = ["Phase", "Task", "TaskList", "is_ticked", "parse_task_list", "phase_sections", "tick"]

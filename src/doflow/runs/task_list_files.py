@@ -1,0 +1,96 @@
+"""Finds the task lists of a project: those of spec-kit, OpenSpec, Kiro and BMAD, and a plain tasks.md."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from doflow.flow import task_lists
+from doflow.runs import lockfile
+from doflow.runs.project_files import ProjectFiles
+from doflow.util.errors import UsageError
+
+#: where the tools keep their lists, relative to the project
+PLACES = (
+    "specs/*/tasks.md",
+    "openspec/changes/*/tasks.md",
+    ".kiro/specs/*/tasks.md",
+    "docs/stories/*.md",
+    "docs/sprint-artifacts/*.md",
+    "_bmad-output/implementation-artifacts/*.md",
+    "tasks.md",
+    "TASKS.md",
+)
+_MOST_BYTES = 8 << 20
+_SHOWN = 10
+
+
+class ListFile(NamedTuple):
+    """A task list: its path relative to the project, how many of its tasks are done, how many open (optional ones apart)."""
+
+    path: str
+    done: int
+    open: int
+
+
+def find_task_lists(root: Path) -> tuple[ListFile, ...]:
+    """Every task list in the usual places; files without a box are not lists."""
+    files = ProjectFiles(root, "")
+    paths = [path for place in PLACES for path in sorted(glob.glob(place, root_dir=root, include_hidden=True))]
+    return tuple(found for path in dict.fromkeys(paths) if (found := _count(root, path, files)))
+
+
+def choose_task_list(root: Path, given: str, folder: str, flow: str) -> str:
+    """The path of the list to work on: the given one, the one in a folder, or the only unfinished list of the project."""
+    if given:
+        return _existing(root, given)
+    if folder:
+        return _existing(root, os.path.join(folder, "tasks.md"))
+    found = [one for one in find_task_lists(root) if one.open and not _has_lock(root, one.path)]
+    if len(found) == 1:
+        return found[0].path
+    if not found:
+        places = ", ".join(dict.fromkeys(os.path.dirname(place) or place for place in PLACES))
+        raise UsageError(f"no unfinished task list was found (in {places})", f"name it: doit {flow} --tasks=PATH")
+    lines = [f"\n  {one.path}: {one.done} done, {one.open} open" for one in found[:_SHOWN]]
+    lines += [f"\n  and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    message = f"there are {len(found)} unfinished task lists; which one do you mean?{''.join(lines)}"
+    raise UsageError(message, f"name it: doit {flow} --tasks={found[0].path}")
+
+
+def run_folder(path: str) -> str:
+    """The folder of the list if it is the run's folder, too: not the project itself, nor a folder of many lists."""
+    return os.path.dirname(path) if os.path.basename(path).lower() == "tasks.md" else ""
+
+
+def _existing(root: Path, given: str) -> str:
+    full = os.path.realpath(os.path.join(root, given))
+    base = os.path.realpath(root)
+    if not full.startswith(base + os.sep):
+        raise UsageError(f"{given} is not inside the project {base}", "name a task list of the project")
+    path = os.path.relpath(full, base)
+    if os.path.isdir(full):
+        return _existing(root, os.path.join(path, "tasks.md"))
+    text = ProjectFiles(root, "").text(path) if os.path.isfile(full) else None
+    if text is None:
+        raise UsageError(f"there is no task list {path}", "doflow init lists what was found")
+    listed = task_lists.parse_task_list(text)
+    if not listed.phases:
+        problem = listed.problems[0]
+        raise UsageError(f"{path}:{problem.line}: not a task list: {problem.message}", f"doflow tasks check {path}")
+    return path
+
+
+def _count(root: Path, path: str, files: ProjectFiles) -> ListFile | None:
+    if not os.path.isfile(root / path) or os.path.getsize(root / path) > _MOST_BYTES:
+        return None
+    tasks = task_lists.parse_task_list(files.text(path) or "").tasks
+    needed = [task for task in tasks if not task.optional]
+    return ListFile(path, sum(task.done for task in needed), sum(not task.done for task in needed)) if tasks else None
+
+
+def _has_lock(root: Path, path: str) -> bool:
+    folder = run_folder(path)
+    return bool(folder) and os.path.lexists(root / folder / lockfile.NAME)

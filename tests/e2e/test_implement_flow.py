@@ -1,0 +1,196 @@
+"""`doit implement`: the task lists of other tools, phase by phase, in the folder where they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.project import Project
+
+SPECKIT = """# Tasks: Sign in
+
+## Phase 1: Setup (Shared Infrastructure)
+
+- [x] T001 Create the package in src/app.py
+
+## Phase 2: User Story 1 - Sign in (Priority: P1)
+
+- [ ] T002 [P] [US1] Add the form in src/form.py
+- [ ] T003 [US1] Check the password in src/check.py (depends on T002)
+
+**Checkpoint**: people can sign in
+
+## Phase N: Polish
+
+- [ ] T004 [P] Document it in docs/sign-in.md
+
+## Dependencies & Execution Order
+
+- Setup first
+"""
+OPENSPEC = "## 1. Ground\n\n- [ ] 1.1 Lay it\n- [ ] 1.2 Check it\n\n## 2. House\n\n- [ ] 2.1 Build it\n"
+KIRO = """# Implementation Plan
+
+- [ ] 1. Lay the ground
+  - Use stone
+  - _Requirements: 1.1_
+
+- [ ] 2. Build the house
+- [ ] 2.1 Raise the walls
+  - _Requirements: 1.2_
+- [ ]* 2.2 Write tests for the walls
+"""
+STORY = """# Story 1.2: Sign in
+
+Status: ready-for-dev
+
+## Acceptance Criteria
+
+1. People can sign in
+
+## Tasks / Subtasks
+
+- [ ] Task 1: Add the form (AC: 1)
+  - [ ] Subtask 1.1: The field
+- [ ] Task 2: Check the password (AC: 1)
+"""
+#: writes one file per phase and ticks what it was given, by the text of the phase in its prompt
+AGENT = """
+import re
+put(f"src/phase_{phase}.py", f"PHASE = {phase!r}\\n")
+path = root / re.search(r"It is in `([^`]+)`", prompt)[1]
+boxes = re.findall(r"^ *- \\[ \\]\\*? .*$", prompt.partition("## The phase to do now")[2], re.M)
+text = path.read_bytes().decode()
+for box in boxes:
+    text = text.replace(box, box.replace("[ ]", "[x]", 1), 1)
+path.write_bytes(text.encode())
+say("done")
+"""
+LISTS = {
+    "spec-kit": ("specs/003-sign-in/tasks.md", SPECKIT, ["2", "N"]),
+    "openspec": ("openspec/changes/add-house/tasks.md", OPENSPEC, ["1", "2"]),
+    "kiro": (".kiro/specs/house/tasks.md", KIRO, ["1", "2"]),
+    "bmad": ("docs/stories/1.2.sign-in.md", STORY, ["1"]),
+    "crlf": ("specs/004-crlf/tasks.md", OPENSPEC.replace("\n", "\r\n"), ["1", "2"]),
+}
+
+
+def prepared(project: Project, path: str, text: str) -> Path:
+    project.agent(AGENT)
+    target = project.root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(text.encode())
+    (target.parent / "proposal.md").write_text("# Why\n\nBecause.\n")
+    project.commit("A task list")
+    return target
+
+
+@pytest.mark.smoke("spec-kit", "kiro")
+@pytest.mark.parametrize("style", LISTS)
+def test_a_list_becomes_one_commit_per_open_phase(project: Project, style: str) -> None:
+    path, text, phases = LISTS[style]
+    target = prepared(project, path, text)
+    before = {str(found) for found in target.parent.rglob("*")}
+
+    done = project.doit("implement")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.calls() == [f"implement:{phase}" for phase in phases]
+    assert [(project.root / f"src/phase_{phase}.py").exists() for phase in phases] == [True] * len(phases)
+    assert target.read_bytes().replace(b"[x]", b"[ ]") == text.encode().replace(b"[x]", b"[ ]"), "only ticks differ"
+    assert b"[ ]" not in target.read_bytes().replace(b"[ ]*", b"")
+    added = {Path(found).name for found in {str(found) for found in target.parent.rglob("*")} - before}
+    assert added <= {"doflow.lock"}
+    assert project.git("status", "--porcelain") == ""
+    subjects = project.git("log", "--format=%s").splitlines()
+    assert sum(subject.startswith(("Phase ", "implement:")) for subject in subjects) == len(phases)
+    project.forget_calls()
+    again = project.doit("implement")
+    assert (again.returncode, project.calls()) == (0, [])
+    assert "nothing to do" in again.stdout
+
+
+@pytest.mark.smoke
+def test_ticked_phases_are_taken_as_done_and_said(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    target = prepared(project, path, text)
+    target.write_text(text.replace("[ ] 1.", "[x] 1."))  # not committed
+
+    done = project.doit("implement")
+
+    assert (done.returncode, project.calls()) == (0, ["implement:2"]), done.stdout + done.stderr
+    assert f"phase 1 is ticked in {path}: taken as done" in done.stdout
+    assert project.git("status", "--porcelain") == ""
+
+
+def test_redo_does_a_ticked_phase_all_the_same(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text.replace("[ ] 1.", "[x] 1."))
+
+    assert project.doit("implement", "--redo=1").returncode == 0
+
+    assert project.calls() == ["implement:1", "implement:2"]
+    project.forget_calls()
+    assert project.doit("implement", "--redo=2").returncode == 0
+    assert project.calls() == ["implement:2"]
+
+
+def test_an_agent_that_ticks_another_phase_does_not_skip_it(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text)
+    project.agent(AGENT.replace("for box in boxes:", "text = text.replace('[ ]', '[x]')\nfor box in boxes:"))
+
+    done = project.doit("implement")
+
+    assert (done.returncode, project.calls()) == (0, ["implement:1", "implement:2"]), done.stdout + done.stderr
+
+
+def test_several_unfinished_lists_are_named(project: Project) -> None:
+    prepared(project, *LISTS["openspec"][:2])
+    prepared(project, *LISTS["kiro"][:2])
+
+    done = project.doit("implement")
+
+    assert (done.returncode, project.calls()) == (1, [])
+    assert "there are 2 unfinished task lists" in done.stdout + done.stderr
+    assert "openspec/changes/add-house/tasks.md: 0 done, 3 open" in done.stdout + done.stderr
+    assert project.doit("implement", "--tasks=.kiro/specs/house").returncode == 0
+
+
+def test_without_a_list_the_error_says_where_it_looked(project: Project) -> None:
+    done = project.doit("implement")
+
+    assert (done.returncode, project.calls(), project.runs()) == (1, [], [])
+    assert "no unfinished task list was found (in specs/*, openspec/changes/*" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("--tasks=../x.md", "is not inside the project"),
+        ("--tasks=README.md", "there is no task list README.md"),
+        ("--tasks=notes.md", "notes.md:1: not a task list: no box"),
+        ("--goal=x", "implement works on a task list and takes no goal"),
+    ],
+)
+def test_what_is_not_a_list_is_refused(project: Project, given: str, told: str) -> None:
+    project.write("notes.md", "# Notes\n")
+    project.commit("Notes")
+
+    done = project.doit("implement", given)
+
+    assert (done.returncode, project.calls(), project.runs()) == (1, [], [])
+    assert told in done.stdout + done.stderr
+
+
+def test_the_folder_of_another_flow_is_refused(project: Project) -> None:
+    assert project.doit("tiny", "--goal=x").returncode == 0
+    folder = f"specs/{project.runs()[0]}"
+    lock = (project.root / folder / "doflow.lock").read_bytes()
+    project.forget_calls()
+
+    done = project.doit("implement", f"--tasks={folder}/tasks.md")
+
+    assert (done.returncode, project.calls()) == (1, [])
+    assert f"{folder} belongs to run {project.runs()[0]} of the flow tiny" in done.stdout + done.stderr
+    assert (project.root / folder / "doflow.lock").read_bytes() == lock
