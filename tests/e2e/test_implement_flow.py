@@ -95,7 +95,7 @@ def test_a_list_becomes_one_commit_per_open_phase(project: Project, style: str) 
     done = project.doit("implement")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert project.calls() == [f"implement:{phase}" for phase in phases]
+    assert project.calls() == [f"code:{phase}" for phase in phases]
     assert [(project.root / f"src/phase_{phase}.py").exists() for phase in phases] == [True] * len(phases)
     assert target.read_bytes().replace(b"[x]", b"[ ]") == text.encode().replace(b"[x]", b"[ ]"), "only ticks differ"
     assert b"[ ]" not in target.read_bytes().replace(b"[ ]*", b"")
@@ -103,7 +103,7 @@ def test_a_list_becomes_one_commit_per_open_phase(project: Project, style: str) 
     assert added <= {"doflow.lock"}
     assert project.git("status", "--porcelain") == ""
     subjects = project.git("log", "--format=%s").splitlines()
-    assert sum(subject.startswith(("Phase ", "implement:")) for subject in subjects) == len(phases)
+    assert sum(subject.startswith("Phase ") for subject in subjects) == len(phases)
     project.forget_calls()
     again = project.doit("implement")
     assert (again.returncode, project.calls()) == (0, [])
@@ -118,7 +118,7 @@ def test_ticked_phases_are_taken_as_done_and_said(project: Project) -> None:
 
     done = project.doit("implement")
 
-    assert (done.returncode, project.calls()) == (0, ["implement:2"]), done.stdout + done.stderr
+    assert (done.returncode, project.calls()) == (0, ["code:2"]), done.stdout + done.stderr
     assert f"phase 1 is ticked in {path}: taken as done" in done.stdout
     assert project.git("status", "--porcelain") == ""
 
@@ -129,10 +129,10 @@ def test_redo_does_a_ticked_phase_all_the_same(project: Project) -> None:
 
     assert project.doit("implement", "--redo=1").returncode == 0
 
-    assert project.calls() == ["implement:1", "implement:2"]
+    assert project.calls() == ["code:1", "code:2"]
     project.forget_calls()
     assert project.doit("implement", "--redo=2").returncode == 0
-    assert project.calls() == ["implement:2"]
+    assert project.calls() == ["code:2"]
 
 
 def test_an_agent_that_ticks_another_phase_does_not_skip_it(project: Project) -> None:
@@ -142,7 +142,7 @@ def test_an_agent_that_ticks_another_phase_does_not_skip_it(project: Project) ->
 
     done = project.doit("implement")
 
-    assert (done.returncode, project.calls()) == (0, ["implement:1", "implement:2"]), done.stdout + done.stderr
+    assert (done.returncode, project.calls()) == (0, ["code:1", "code:2"]), done.stdout + done.stderr
 
 
 def test_several_unfinished_lists_are_named(project: Project) -> None:

@@ -84,9 +84,9 @@ def _check_options(asked: dict[str, str], params: list[tuple[str, str, bool, str
 
 def _show_prompt(root: str, asked: dict[str, str]) -> int:
     """Print the exact prompt, like `doflow plan --prompt`."""
-    flow, colon, _ = asked["dry-run"].partition(":")
+    flow, _, step = asked["dry-run"].partition(":")
     opened = project.open_project(project.find(root), os.environ)
-    if colon and flow in opened.about:
+    if flow in opened.about and opened.flow(flow).step(step.partition(":")[0]):
         asked.setdefault("flow", flow)
     _check_options(asked, opened.params.get(asked.get("flow", ""), []))
     given = {name.replace("-", "_"): value for name, value in asked.items() if name not in _DRY}

@@ -57,11 +57,13 @@ def why(args: Namespace) -> int:
 
 
 def _split(command: CommandContext, name: str, run: str) -> tuple[str, str]:
-    """`tiny:plan` names the flow too; `implement:2` does not."""
+    """`tiny:plan` names the flow too; `implement:2`, a phase of a step, does not."""
     first, colon, rest = name.partition(":")
-    flows = command.session.project.about
-    if colon and first in flows and (not rest.isdigit() or command.run(run).flow == first):
-        return first, rest
+    opened = command.session.project
+    if colon and first in opened.about:
+        steps = {step.id for step in opened.flow(first).steps}
+        if rest.partition(":")[0].partition(".")[0] in steps or command.run(run).flow == first:
+            return first, rest
     return "", name
 
 
