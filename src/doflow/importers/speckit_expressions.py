@@ -48,6 +48,14 @@ def parse_comparison(text: object) -> Comparison | None:
     return Comparison(found["input"] or "", found["step"] or "", found["key"] or "", value, negated)
 
 
+def parse_constant(text: object) -> bool | None:
+    """The value of a condition that is always the same; None if it depends on the run."""
+    if isinstance(text, str) and (block := _BLOCK.fullmatch(text.strip())):
+        text = block[1]
+    words = {"true": True, "false": False}
+    return text if isinstance(text, bool) else words.get(text.strip().lower()) if isinstance(text, str) else None
+
+
 class Expressions:
     """The inputs of a workflow as params of a flow, and texts with their values."""
 

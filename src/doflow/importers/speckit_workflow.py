@@ -10,7 +10,7 @@ from typing import Any
 from doflow.flow.parsing.document import Doc, Path
 from doflow.importers import flow_text
 from doflow.importers.model import Imported, NewFile, NotMapped
-from doflow.importers.speckit_expressions import Comparison, Expressions, parse_comparison
+from doflow.importers.speckit_expressions import Comparison, Expressions, parse_comparison, parse_constant
 from doflow.importers.speckit_prompts import CommandPrompts
 from doflow.util.errors import FlowError
 
@@ -209,7 +209,8 @@ class _Draft:
         """Of the ids that several branches have for the same command, the one that is its name."""
         short = key[0].rpartition(".")[2]
         others = (one for one in _commands(self.doc.value["steps"]) if one.get("command") == key[0])
-        return short if any(one.get("id") == short for one in others) else entry.get("id") or short
+        is_one = short not in self.steps and any(one.get("id") == short for one in others)
+        return short if is_one else entry.get("id") or short
 
     def _command_step(self, command: str, arguments: str, at: Path, before: _Before) -> dict[str, Any]:
         role = command.rpartition(".")[2].lower()
@@ -285,21 +286,30 @@ class _Draft:
     def _loop(self, entry: Mapping[str, Any], kind: str, at: Path, before: _Before, nodes: list[_Node]) -> None:
         """A loop until a command succeeds is `repair` of that command; the steps of any other loop run once."""
         asked = parse_comparison(entry.get("condition"))
-        found = self.by_id.get(asked.step) if asked else None
         turns = entry.get("max_iterations")
-        turns = turns if isinstance(turns, int) and 0 < turns <= 20 else 3
-        if kind == "while" and asked and found and asked.key == "exit_code" and "run" in found[1]:
+        turns = turns if type(turns) is int and 0 < turns <= 20 else 3
+        if kind == "do-while":
+            nodes += self.sequence(entry.get("steps"), (*at, "steps"), before)
+        found = self.by_id.get(asked.step) if asked else None
+        if asked and found and asked.key == "exit_code" and self.steps[found[0]].get("kind") == "shell":
             self.steps[found[0]]["repair"] = turns
             self.note(
                 at, f"loop until `{found[0]}` succeeds", f"`repair: {turns}` hands its output to an agent instead"
             )
             return
         self.note(at, f"loop `{entry.get('condition', '')}`", "its steps run once")
-        nodes += self.sequence(entry.get("steps"), (*at, "steps"), before)
+        if kind == "while":
+            nodes += self.sequence(entry.get("steps"), (*at, "steps"), before)
 
     def _fork(self, entry: Mapping[str, Any], kind: str, at: Path, before: _Before, nodes: list[_Node]) -> None:
-        asked = parse_comparison(entry.get("condition" if kind == "if" else "expression"))
+        question = entry.get("condition" if kind == "if" else "expression")
+        asked = parse_comparison(question)
         cases = self._cases(entry, kind, at, asked)
+        constant = parse_constant(question) if kind == "if" else None
+        if constant is not None:
+            entries, path = cases["yes" if constant else ""]
+            nodes += self.sequence(entries, path, before) if entries is not None else ()
+            return
         chosen = self._choice_of_gate(asked)
         if chosen is not None and asked is not None:
             self._only_branch(cases, chosen, asked, at, before, nodes)

@@ -76,6 +76,7 @@ def work_flow(name: str, about: str, file: str, items: Sequence[WorkItem], tag: 
         done = flow_text.step_name(f"done-{step}", steps)
         steps[done] = {
             "kind": "shell",
+            "about": f"mark {item.id} as done",
             "run": ["doflow", "tasks", "done", file, f"{tag}/{item.id}" if tag else item.id],
             "writes": [file],
         }
