@@ -58,8 +58,8 @@ class ProjectTree:
         return tuple(match[0] for match in self.matching(pattern))
 
     def read_yaml(self, path: str) -> Doc:
-        """A strict YAML file; FlowError for anything else."""
-        return loader.load_document(self.root / path, path)
+        """A strict YAML file, but for keys such as `1` and `true`; FlowError for anything else."""
+        return loader.load_document(self.root / path, path, any_key=True)
 
     def read_text(self, path: str) -> str:
         return document.read_text(str(self.root / path), path)

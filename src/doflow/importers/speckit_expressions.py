@@ -108,10 +108,10 @@ class Expressions:
         """The text with params for inputs; braces that are no params stay as they are."""
         return self._filled(text, at, flow_text.literal)
 
-    def fill_command(self, text: str, at: Path) -> str:
-        """The same for a command of a shell."""
-        command = self._filled(text, at, lambda part: part)
-        if any(_INPUT.fullmatch(block[1]) for block in _BLOCK.finditer(text)):
+    def fill_command(self, text: str, at: Path, noted: bool = False) -> str:
+        """The same for a command of a shell; `noted`: what is not mapped in it is listed already."""
+        command = self._filled(text, () if noted else at, lambda part: part)
+        if not noted and any(_INPUT.fullmatch(block[1]) for block in _BLOCK.finditer(text)):
             self._note(at, "an input in a command", "its value becomes part of the command as it is, as in spec-kit")
         return command
 
@@ -130,7 +130,8 @@ class Expressions:
             return "{run}"
         if expression == "context.workflow_dir":
             return self._doc.file.rpartition("/")[0] or "."
-        self._note(at, f"`{{{{ {expression} }}}}`", "a flow has no such value; left empty")
+        if at:
+            self._note(at, f"`{{{{ {expression} }}}}`", "a flow has no such value; left empty")
         return ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +103,7 @@ class _Draft:
     shared: dict[tuple[str, str, str], str] = field(default_factory=dict)
     by_id: dict[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
     not_mapped: list[NotMapped] = field(default_factory=list)
+    forked: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.expressions = Expressions(self.doc, self.note)
@@ -291,8 +292,17 @@ class _Draft:
         if kind == "do-while":
             nodes += self.sequence(entry.get("steps"), (*at, "steps"), before)
         found = self.by_id.get(asked.step) if asked else None
-        if asked and found and asked.key == "exit_code" and self.steps[found[0]].get("kind") == "shell":
-            self.steps[found[0]]["repair"] = turns
+        command = self.steps[found[0]] if found else {}
+        if (
+            asked
+            and found
+            and asked.key == "exit_code"
+            and command.get("kind") == "shell"
+            and found[0] not in self.forked
+        ):
+            path = (*at, "run")
+            command["run"] = self.expressions.fill_command(str(found[1]["run"]).strip(), path, noted=True)
+            command["repair"] = turns
             self.note(
                 at, f"loop until `{found[0]}` succeeds", f"`repair: {turns}` hands its output to an agent instead"
             )
@@ -310,7 +320,7 @@ class _Draft:
             entries, path = cases["yes" if constant else ""]
             nodes += self.sequence(entries, path, before) if entries is not None else ()
             return
-        chosen = self._choice_of_gate(asked)
+        chosen = self._known_output(asked)
         if chosen is not None and asked is not None:
             self._only_branch(cases, chosen, asked, at, before, nodes)
             return
@@ -323,6 +333,7 @@ class _Draft:
         if decider in nodes:
             nodes.remove(decider)
         nodes.append(_Fork(decider, tuple(branches)))
+        self.forked.add(decider)
 
     def _cases(
         self, entry: Mapping[str, Any], kind: str, at: Path, asked: Comparison | None
@@ -337,12 +348,18 @@ class _Draft:
         value = asked.value if asked and asked.value else "yes"
         return {value: other, "": then} if asked and asked.negated else {value: then, "": other}
 
-    def _choice_of_gate(self, asked: Comparison | None) -> str | None:
+    def _known_output(self, asked: Comparison | None) -> str | None:
+        """An output that is always the same: a gate that was passed was approved, a command that went on succeeded."""
         found = self.by_id.get(asked.step) if asked else None
-        if found is None or asked is None or asked.key != "choice" or self.steps[found[0]].get("kind") != "gate":
+        if found is None or asked is None:
             return None
-        options = found[1].get("options")
-        return str(options[0]) if isinstance(options, list) and options else "approve"
+        kind = self.steps[found[0]].get("kind")
+        if kind == "gate" and asked.key == "choice":
+            options = found[1].get("options")
+            return str(options[0]) if isinstance(options, list) and options else "approve"
+        if kind == "shell" and asked.key == "exit_code" and found[1].get("continue_on_error") is not True:
+            return "0"
+        return None
 
     def _only_branch(
         self,
@@ -353,12 +370,14 @@ class _Draft:
         before: _Before,
         nodes: list[_Node],
     ) -> None:
-        """A gate that was passed was approved: the branch for its first option is the only one."""
+        """Only the branch for an output that is always the same; the others are listed."""
         taken = chosen if chosen in cases else ""
+        is_gate = asked.key == "choice"
+        why = "a gate is passed by `doflow approve` only" if is_gate else "a command that fails stops the run"
         for label, (entries, path) in cases.items():
             if label != taken and entries:
-                what = f"the branch for {label or 'other answers'} of gate {asked.step}"
-                self.note(path, what, "a gate is passed by `doflow approve` only; left out")
+                what = f"the branch for {label or 'other values'} of {'gate' if is_gate else 'step'} {asked.step}"
+                self.note(path, what, f"{why}; left out")
         entries, path = cases[taken]
         if entries is not None:
             nodes += self.sequence(entries, path, before)
@@ -384,7 +403,13 @@ class _Draft:
             labels = [label for label in cases if label]
             step: dict[str, Any] = {"kind": "shell", "run": _compare(labels, markers, param, asked)}
             return self._add(entry.get("id") or kind, step), markers
-        if found and nodes and nodes[-1] == found[0] and _can_decide(self.steps[found[0]]):
+        is_last = found is not None and bool(nodes) and nodes[-1] == found[0]
+        if found and is_last and _can_decide(self.steps[found[0]]):
+            return found[0], markers
+        if found and is_last and asked and asked.key == "exit_code" and _has_exit_codes(self.steps[found[0]], cases):
+            branches = [f"{label or '*'}) echo '{markers[label]}';;" for label in cases]
+            command = self.expressions.fill_command(str(found[1]["run"]).strip(), (*at, "run"), noted=True)
+            self.steps[found[0]]["run"] = f"{{ {command}\n}}; case $? in {' '.join(branches)} esac"
             return found[0], markers
         question = str(entry.get("condition" if kind == "if" else "expression") or "").strip("{} ")
         self.note(at, f"`{question}`", "an agent decides; check the prompt of this step")
@@ -434,6 +459,12 @@ def _commands(value: Any) -> Iterator[Mapping[str, Any]]:
 
 def _can_decide(step: Mapping[str, Any]) -> bool:
     return "routes" not in step and step.get("kind", "agent") == "agent" and ("makes" in step or "prompt" in step)
+
+
+def _has_exit_codes(step: Mapping[str, Any], labels: Iterable[str]) -> bool:
+    return (
+        step.get("kind") == "shell" and "routes" not in step and all(not label or label.isdigit() for label in labels)
+    )
 
 
 def _compare(labels: Sequence[str], markers: Mapping[str, str], param: str, asked: Comparison) -> list[str]:

@@ -170,6 +170,18 @@ def test_a_value_that_looks_like_shell_is_only_an_argument(tmp_path: Path) -> No
     assert not (tmp_path / "bad").exists()
 
 
+def test_cases_may_be_numbers_and_booleans(tmp_path: Path) -> None:
+    steps = """\
+  - id: f
+    type: switch
+    expression: "{{ inputs.size }}"
+    cases: {true: [{type: shell, run: echo t}], 2: [{type: shell, run: echo 2}]}
+"""
+    _, flow = converted(tmp_path, steps)
+
+    assert [rule["when"] for rule in flow["steps"]["f"]["routes"]] == ["f: true", "f: 2", "f: other"]
+
+
 def test_the_choice_of_a_gate_is_its_first_option(tmp_path: Path) -> None:
     steps = """\
   - {id: g, type: gate, message: Fine?, options: [go, stop]}
@@ -183,8 +195,39 @@ def test_the_choice_of_a_gate_is_its_first_option(tmp_path: Path) -> None:
 
     assert list(flow["steps"]) == ["g", "a"]
     assert notes(made)[-1] == (
-        "12: the branch for other answers of gate g: a gate is passed by `doflow approve` only; left out"
+        "12: the branch for other values of gate g: a gate is passed by `doflow approve` only; left out"
     )
+
+
+def test_an_exit_code_chooses_the_branch_if_the_command_may_fail(tmp_path: Path) -> None:
+    steps = """\
+  - {id: lint, type: shell, run: make lint, continue_on_error: true}
+  - {id: c, type: if, condition: "{{ steps.lint.output.exit_code != 0 }}", then: [{id: f, type: shell, run: echo f}]}
+  - {id: test, type: shell, run: make test}
+  - {id: d, type: if, condition: "{{ steps.test.output.exit_code != 0 }}", then: [{id: g, type: shell, run: echo g}]}
+"""
+    made, flow = converted(tmp_path, steps)
+
+    assert flow["steps"]["lint"]["run"] == (
+        "{ make lint\n}; case $? in 0) echo 'exit_code: 0';; *) echo 'exit_code: other';; esac\n"
+    )
+    assert flow["steps"]["lint"]["routes"] == [
+        {"when": "exit_code: 0", "then": ["test"]},
+        {"when": "exit_code: other", "then": ["f", "test"]},
+    ]
+    assert notes(made) == ["10: the branch for other values of step test: a command that fails stops the run; left out"]
+
+
+def test_a_loop_around_a_command_that_may_fail_repairs_the_command_itself(tmp_path: Path) -> None:
+    steps = """\
+  - id: l
+    type: do-while
+    condition: "{{ steps.t.output.exit_code != 0 }}"
+    steps: [{id: t, type: shell, run: make test, continue_on_error: true}]
+"""
+    _, flow = converted(tmp_path, steps)
+
+    assert flow["steps"]["t"] == {"kind": "shell", "run": "make test", "repair": 3}
 
 
 def test_a_condition_that_is_not_understood_is_decided_by_an_agent(tmp_path: Path) -> None:
