@@ -101,7 +101,7 @@ def test_a_project_without_flows_of_its_own_has_all_the_packaged_ones(tmp_path: 
 def test_every_key_of_a_step_has_its_place_in_the_model() -> None:
     keys = set(read("flow")["$defs"]["step"]["properties"])
 
-    assert keys - {f.name for f in fields(Step)} == {"from"}
+    assert keys - {f.name for f in fields(Step)} == {"from", "arguments"}
 
 
 def test_every_setting_has_a_default_that_the_schema_allows() -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 VERBS = {
     "init": "make this git repository a doflow project",
+    "import": "write flows from the files of spec-kit, OpenSpec, Kiro, BMAD, taskmaster, beads",
     "demo": "run a complete flow in a temporary project, offline",
     "run": "run or continue a flow (same as `doit FLOW`)",
     "status": "show the progress of each run and what it is waiting for",
@@ -112,15 +113,17 @@ def _unknown(word: str) -> Exception:
 
 def _command(verb: str, words: list[str]) -> int:
     from importlib import import_module
+    from keyword import iskeyword
 
-    module = import_module(f"doflow.cli.commands.{verb}")
+    name = f"{verb}_" if iskeyword(verb) else verb
+    module = import_module(f"doflow.cli.commands.{name}")
     parser = _parser(verb, module)
     module.arguments(parser)
     try:
         args = parser.parse_args(words)
     except SystemExit as end:  # --help; errors raise UsageError, since exit code 2 means paused
         return ERROR if end.code else 0
-    return int(getattr(module, verb)(args))
+    return int(getattr(module, name)(args))
 
 
 def _parser(verb: str, module: ModuleType) -> ArgumentParser:

@@ -1,4 +1,4 @@
-"""`doflow init`: make a git repository a doflow project. Existing files are never overwritten."""
+"""`doflow init`: make a git repository a doflow project, and list what it has of other tools. Nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from doflow.agents import registry
+from doflow.cli import found_formats
 from doflow.cli.output import say
 from doflow.config import project
 from doflow.flow.parsing import loader, syntax
 from doflow.flow.parsing.syntax import COMMANDS
 from doflow.git import head_reader, refs
+from doflow.importers import registry as formats
 from doflow.util import atomic_files
 from doflow.util.errors import UsageError
 
@@ -77,6 +79,8 @@ def init(args: Namespace) -> int:
     _check_arguments(args)
     made = [*_dodo(root), *_settings(root, args.agent), *_flow(root, args.flow), *_ignore(root)]
     flow = args.flow or "feature"
+    found = formats.find_formats(formats.scan(root))
+    found_formats.say_formats(found)
     say()
     if not refs.identity(head):
         say('Git identity is not configured: git config user.name "…" && git config user.email you@example.org')

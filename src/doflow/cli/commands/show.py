@@ -72,8 +72,8 @@ def _resolved(step: Step, flow: Flow, opened: project.Project) -> dict[str, str]
     line = f":{step.origin.line}" if step.origin.line else ""
     prompt = ""
     if step.prompt is not None:
-        where = "packaged" if step.prompt.packaged else "flows/prompts"
-        prompt = f"{where}/{step.prompt.name}" if step.prompt.name else "in the flow"
+        name, where = step.prompt.name, "packaged" if step.prompt.packaged else "flows/prompts"
+        prompt = name[1:] if name.startswith("/") else f"{where}/{name}" if name else "in the flow"
     return {"step": step.id, "kind": step.kind, "from": f"{place}{line}", "prompt": prompt}
 
 

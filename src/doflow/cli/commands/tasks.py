@@ -1,4 +1,4 @@
-"""`doflow tasks`: read and check task lists, whatever tool they were written for. Read-only."""
+"""`doflow tasks`: read and check task lists, whatever tool they were written for, and mark tasks as done."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from rich.cells import cell_len, set_cell_size
 from doflow.cli.output import say, say_json
 from doflow.flow import tasklist
 from doflow.flow.task_lists import Phase, Task, TaskList, parse_task_list
+from doflow.importers import write_back
+from doflow.util import atomic_files, timestamps
 from doflow.util.errors import DoflowError, Problem, UsageError
 from doflow.util.text import clean
 
@@ -24,6 +26,7 @@ EXAMPLES = """\
   doflow tasks show openspec/changes/x/tasks.md --json  the same for programs
   doflow tasks check .kiro/specs/x/tasks.md             problems, each with its line
   doflow tasks check tasks.md --strict                  must be doflow's own form
+  doflow tasks done .taskmaster/tasks/tasks.json 12     mark a task as done, in the file's own format
 """
 _WIDTH = 80
 _LARGEST = 50_000_000
@@ -31,17 +34,22 @@ _ODD_BYTE = re.compile("[\udc80-\udcff]")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="deed", metavar="show|check", required=True)
+    verbs = parser.add_subparsers(dest="deed", metavar="show|check|done", required=True)
     showing = verbs.add_parser("show", help="show the phases and tasks of a list")
     showing.add_argument("file", metavar="FILE", help="a task list")
     showing.add_argument("--json", action="store_true", help="print one JSON object")
     checking = verbs.add_parser("check", help="check that a file is a task list")
     checking.add_argument("file", metavar="FILE", help="a task list")
     checking.add_argument("--strict", action="store_true", help="accept doflow's own form only (docs/tasks.md)")
+    doing = verbs.add_parser("done", help="mark a task as done in its own file")
+    doing.add_argument("file", metavar="FILE", help="a task list, tasks.json, issues.jsonl or sprint-status.yaml")
+    doing.add_argument("task", metavar="ID", help="task ID (T014, 3/T014, 12, TAG/12), issue or story")
 
 
 def tasks(args: argparse.Namespace) -> int:
     text = _load(args.file)
+    if args.deed == "done":
+        return _mark_done(args.file, text, args.task)
     if args.deed == "show":
         return _show(args.file, text, args.json)
     return _check_strict(args.file, text) if args.strict else _check(args.file, text)
@@ -91,6 +99,15 @@ def _check_strict(path: str, text: str) -> int:
     count = f"{_many(len(found.phases), 'phase')}, {_many(sum(len(phase.tasks) for phase in found.phases), 'task')}"
     say(f"{_many(len(found.problems), 'problem')} in {path}" if found.problems else f"ok  {path}  (strict, {count})")
     return 1 if found.problems else 0
+
+
+def _mark_done(path: str, text: str, task: str) -> int:
+    new = write_back.mark_done(text, path, task, timestamps.now())
+    if new != text:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        atomic_files.write_file(path, new.encode("utf-8", "surrogateescape"), mode)
+    say(f"{'done' if new != text else 'already done'}: {task} in {path}")
+    return 0
 
 
 def _require_list(path: str, text: str) -> TaskList:

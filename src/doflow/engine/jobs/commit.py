@@ -203,7 +203,8 @@ def _subject(job: Job, context: RunContext) -> str:
         return fingerprint.substitute(job.step.commit or usual, params)
     if job.step.commit:
         return fingerprint.substitute(job.step.commit, params)
-    return f"{job.step.id}: {', '.join(job.step.makes) or 'fix failing check'}"
+    otherwise = "" if job.step.repair else job.step.about
+    return f"{job.step.id}: {', '.join(job.step.makes) or otherwise or 'fix failing check'}"
 
 
 def _one_line(subject: str) -> str:

@@ -32,7 +32,7 @@ _KINDS = {
     **dict.fromkeys(("flow", "params"), ("flow",)),
     "clarify": ("agent",),
     "from": ("agent", "review"),
-    **dict.fromkeys(("prompt", "repair"), ("agent", "implement", "review", "shell")),
+    **dict.fromkeys(("prompt", "arguments", "repair"), ("agent", "implement", "review", "shell")),
     **dict.fromkeys(("makes", "check"), ("agent", "implement", "review", "shell", "install")),
     "routes": ("agent", "review", "shell"),
     "foreach": ("agent", "shell"),
@@ -102,6 +102,7 @@ def _build_step(entry: RawStep, context: StepContext) -> Step:
         reader = step_keys.READERS.get(word)
         convert = step_keys.CONVERTERS.get(word)
         fields[word] = reader(entry, word, context) if reader else convert(value) if convert else value
+    fields.pop("arguments", None)  # now part of the prompt
     if "from" in fields:
         fields["from_text"] = fields.pop("from")
     if "phases" in fields:

@@ -147,8 +147,11 @@ def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
     return f"did you mean {close[0]!r}?" if close else ""
 
 
-def parse_nodes(text: str, name: str) -> tuple[Any, Any]:
-    """The node tree and its values (None, None = an empty file); FlowError for everything but strict YAML."""
+def parse_nodes(text: str, name: str, any_key: bool = False) -> tuple[Any, Any]:
+    """The node tree and its values (None, None = an empty file); FlowError for everything but strict YAML.
+
+    With `any_key` a key may look like a number or a boolean; it is taken as the text that it is.
+    """
     import yaml
 
     _refuse_odd_text(text, name)
@@ -160,7 +163,7 @@ def parse_nodes(text: str, name: str) -> tuple[Any, Any]:
             _refuse_shared(text, name, loader)
     except yaml.YAMLError as error:
         raise FlowError((_describe_error(error, text, name),)) from error
-    value = None if root is None else _value(root, name, found)
+    value = None if root is None else _value(root, name, found, any_key)
     if found:
         raise FlowError(tuple(found))
     return root, value
@@ -201,39 +204,39 @@ def _refuse_shared(text: str, name: str, loader: Any) -> None:
             raise FlowError((Problem(name, *position(event), f"the {what} {event.anchor!r} is not allowed", hint),))
 
 
-def _value(node: Any, file: str, found: list[Problem]) -> Any:
+def _value(node: Any, file: str, found: list[Problem], any_key: bool) -> Any:
     tag, value = node.tag, node.value
     if type(tag) is tuple:
         return parse_scalar(value) if tag[0] else value
     if tag is True:
         if node.id == "sequence":
-            return [_value(entry, file, found) for entry in value]
-        return _mapping(value, file, found)
+            return [_value(entry, file, found, any_key) for entry in value]
+        return _mapping(value, file, found, any_key)
     shown = tag if isinstance(tag, str) else "!"
     found.append(Problem(file, *position(node), f"the tag {shown!r} is not allowed", "remove the tag"))
     return None
 
 
-def _mapping(pairs: Sequence[tuple[Any, Any]], file: str, found: list[Problem]) -> dict[str, Any]:
+def _mapping(pairs: Sequence[tuple[Any, Any]], file: str, found: list[Problem], any_key: bool) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, entry in pairs:
         name = key.value
-        refusal = _invalid_key(key)
+        refusal = _invalid_key(key, any_key)
         if refusal is None and name in out:
             refusal = (f"duplicate key {name!r}", "remove one of them")
         if refusal:
             found.append(Problem(file, *position(key), *refusal))
         else:
-            out[name] = _value(entry, file, found)
+            out[name] = _value(entry, file, found, any_key)
     return out
 
 
-def _invalid_key(key: Any) -> tuple[str, str] | None:
+def _invalid_key(key: Any, any_key: bool) -> tuple[str, str] | None:
     if type(key.tag) is not tuple:
         return "a key must be plain text, without a tag", "write `name: value`"
     if key.value == "<<":
         return "merge keys (<<) are not allowed", "write the keys out, or use `defaults` to share them"
-    if key.tag[0] and not isinstance(parse_scalar(key.value), str):
+    if not any_key and key.tag[0] and not isinstance(parse_scalar(key.value), str):
         return f"the key {key.value or 'null'} is not text", f'put it in quotes: "{key.value}"'
     return None
 

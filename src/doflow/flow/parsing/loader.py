@@ -141,14 +141,14 @@ def packaged_flows() -> Path:
     return schema.data_folder("flows")
 
 
-def load_document(path: Path, name: str = "") -> Doc:
+def load_document(path: Path, name: str = "", any_key: bool = False) -> Doc:
     """A strict YAML file with a mapping at the top, and the position of everything in it."""
-    return parse_document(document.read_text(str(path), name), name or str(path))
+    return parse_document(document.read_text(str(path), name), name or str(path), any_key)
 
 
-def parse_document(text: str, name: str) -> Doc:
+def parse_document(text: str, name: str, any_key: bool = False) -> Doc:
     """The same for a text."""
-    root, value = document.parse_nodes(text, name)
+    root, value = document.parse_nodes(text, name, any_key)
     if root is None:
         raise FlowError((Problem(name, 1, 1, "the file is empty", "write `key: value` lines in it"),))
     if not isinstance(value, dict):

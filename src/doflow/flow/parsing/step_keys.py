@@ -49,9 +49,7 @@ class Prompts:
         return sorted(found)
 
     def _load(self, name: str) -> Prompt:
-        if syntax.artifact(name).startswith("/"):
-            raise InvalidSyntax(f"the prompt {name!r} starts with /", "name a file inside flows/prompts/")
-        path, packaged = self._find(name)
+        path, packaged = self._find(syntax.artifact(name))
         shown = path if packaged else os.path.relpath(path, self.root)
         self.used.update({path: None, os.path.dirname(path): None})
         inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(self.root), ""))
@@ -67,6 +65,11 @@ class Prompts:
         return Prompt(text, os.path.join(os.path.dirname(name), os.path.basename(path)), packaged)
 
     def _find(self, name: str) -> tuple[str, bool]:
+        if name.startswith("/"):
+            path = os.path.join(self.root, name[1:])
+            if not os.path.lexists(path):
+                raise InvalidSyntax(f"prompt file {name!r} not found", "write its path from the project root")
+            return path, False
         chosen = f"{name.removesuffix('.md')}-{self.variant}.md"
         for wanted in (chosen, name) if self.variant else (name,):
             for folder, packaged in zip(self.folders, (False, True), strict=True):
@@ -125,8 +128,25 @@ def _prompt(entry: RawStep, word: str, context: StepContext) -> Prompt | None:
         return None
     if not text.strip():
         context.problems.append(entry.problem((word,), "the prompt is empty", "write what the agent should do"))
+    if prompt.name.startswith("/"):
+        return _command_prompt(entry, prompt, context)
+    if "arguments" in entry.value:
+        message = "`arguments` is only for a prompt that starts with /"
+        context.problems.append(entry.problem(("arguments",), message, "put the text into the prompt", key=True))
     _check_params(entry, (word,), prompt.text, context, strictly=not prompt.name)
     return prompt
+
+
+def _command_prompt(entry: RawStep, prompt: Prompt, context: StepContext) -> Prompt:
+    """The prompt of another tool's command: $ARGUMENTS becomes the step's `arguments`, all braces stay as they are."""
+    given = str(entry.value.get("arguments", "{goal}"))
+    known = {*context.params, *syntax.LOCAL_WORDS}
+    text = syntax.escape(prompt.text, known)
+    if "$ARGUMENTS" in text:
+        text = text.replace("$ARGUMENTS", given)
+    elif given.strip():
+        text = f"{text.rstrip()}\n\n## User input\n\n{given}\n"
+    return replace(prompt, text=text)
 
 
 def _paths(convert: Callable[[str], T]) -> Callable[[RawStep, str, StepContext], tuple[T, ...]]:
@@ -274,6 +294,7 @@ READERS: dict[str, Reader] = {
     "foreach": _items,
     "gate": _question,
     "agent": _text,
+    "arguments": _text,
     "commit": _text,
     **dict.fromkeys(syntax.LIMITS, _limit),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from doflow.flow.model import Budget, Read, Retry
@@ -155,6 +155,11 @@ def substitute(text: str, values: Mapping[str, str]) -> str:
         else:
             parts[index] = _PARAM.sub(lambda found: values.get(found[1], found[0]), part)
     return "".join(parts)
+
+
+def escape(text: str, names: Container[str]) -> str:
+    """The text in which `substitute` leaves these names as they are."""
+    return _PARAM.sub(lambda found: f"{{{found[0]}}}" if found[1] in names else found[0], text)
 
 
 def _short(text: str) -> str:
