@@ -89,7 +89,7 @@ One line per issue, nothing else on it: how bad (C critical, H high, M medium, L
     ISSUE: H | The token never expires | plan.md#Tokens
     ISSUE: L | A typo in the title | plan.md:3
 
-Then, as your very last line, exactly one of:
+Then, as your very last line, not quoted and not in a code block, exactly one of:
 
     VERDICT: GO
     VERDICT: CONDITIONAL
@@ -135,7 +135,8 @@ def _contract(step: Step, brief: Brief) -> str:
     if step.check.tasks:
         lines.append("Phases are `## Phase N: title`, tasks are `- [ ] [T001] text`.")
     if step.routes:
-        lines.append("End with exactly one of these lines: " + ", ".join(f"`{r.when}`" for r in step.routes) + ".")
+        wanted = ", ".join(f"`{route.when}`" for route in step.routes)
+        lines.append(f"End with exactly one of these lines, not quoted and not in a code block: {wanted}.")
     return "## What must be there when you are done\n\n" + "\n".join(f"- {line}" for line in lines)
 
 

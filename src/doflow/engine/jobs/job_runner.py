@@ -242,10 +242,9 @@ def check_result(job: Job, context: RunContext, fence: Fence, outcome: Outcome) 
     if not outcome.ok:
         return ""
     trouble = check_artifacts(job, context, fence)
-    if not trouble and job.step.routes and not outcome.marker and not commit.find_marker(job, context, outcome.text):
-        wanted = ", ".join(f"`{route.when}`" for route in job.step.routes)
-        return f"none of the lines {wanted} is in the artifact or at the end of the answer"
-    return trouble
+    if trouble or not job.step.routes or outcome.marker:
+        return trouble
+    return commit.marker_problem(job.step, commit.find_markers(job.step, context, outcome.text))
 
 
 def check_returned_result(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from doflow.engine.jobs import commit
 from doflow.flow import markdown, plan
 from doflow.flow.model import Outcome, Status, Step
 from doflow.runs import fingerprint, next_steps, run_record
@@ -11,7 +12,7 @@ from doflow.util import timestamps
 from doflow.util.hints import Next
 
 _MANY = 6
-MARK = "put one of them on its own line"
+MARK = "put one of them on its own line, at the end"
 #: kinds of steps without an agent that reads a note
 NOTELESS = {
     "implement": "is done in phases", "shell": "is done by a command", "review": "is a review",
@@ -146,7 +147,10 @@ def describe_lost_marker(step: Step, context: RunContext) -> str:
     if record is None or record.by.get("marker") != "artifact" or plan.find_route(step, record.marker):
         return ""
     names = ", ".join(context.files.path(said) for said in step.makes)
-    return f"{names} has your edits, but none of the markers {_wanted(step)}"
+    found = commit.markers_in_artifact(step, context)
+    if len(found) > 1:
+        return f"{names} has your edits, but its markers disagree: {', '.join(f'`{marker}`' for marker in found)}"
+    return f"{names} has your edits, but none of the markers {_wanted(step)} as its last line"
 
 
 def _unmarked(step: Step, context: RunContext) -> Outcome:
