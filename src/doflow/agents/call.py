@@ -121,6 +121,7 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     outcome = adapter.outcome(ask, result, lambda: _last(out))
     if order:
         outcome = subagent_order.check_order(ask, order, outcome, out)
+    outcome = fail_if_reported(outcome, ask.persona or f"the agent of {job.name}")
     outcome = spending.log_call_end(ask, context, result, outcome, out)
     jobs.trim_logs(out, err)
     if kept is not None:
@@ -132,6 +133,15 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     return spending.explain_budget_stop(outcome, ask, job.step, context)
 
 
+def fail_if_reported(outcome: Outcome, who: str) -> Outcome:
+    """A call whose final text has a line `[ERROR: …]` has failed, whatever its exit code and its files say."""
+    error = runner.clean(markers.reported_error(outcome.text))[:400] if outcome.ok else ""
+    if not error:
+        return outcome
+    transient = vendor_cli.is_transient_error(error)
+    return replace(outcome, status=Status.FAILED, reason=f"{who} reported an error: {error}", transient=transient)
+
+
 def _in_pane(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     """Make the call in a tmux pane. Its usage is counted, but it cannot be recorded."""
     if context.options.record:
@@ -140,6 +150,7 @@ def _in_pane(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     spending.log_call_start(ask, job, context, out)
     began = time.monotonic()
     outcome = selection.find_transport("tmux").send(ask, job, context, out)
+    outcome = fail_if_reported(outcome, f"the agent of {job.name}")
     outcome = spending.log_call_end(ask, context, Result(0, out, out, time.monotonic() - began), outcome, out)
     if outcome.status is Status.RATE_LIMITED:
         context.limit_agent(ask.profile.name, outcome.resume_at)

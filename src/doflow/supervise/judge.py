@@ -91,7 +91,8 @@ def _call(context: PipelineContext, profile: Profile, node: str, prompt: str, ro
             os.unlink(path)
     result = runner.run(adapter.call(ask, os.environ), out, err, LIMIT)
     outcome = adapter.outcome(ask, result, lambda: runner.tail(out, 200_000))
-    return (outcome.text, "") if outcome.ok else ("", outcome.reason or outcome.status.value)
+    error = markers.reported_error(outcome.text) if outcome.ok else outcome.reason or outcome.status.value
+    return ("", error) if error else (outcome.text, "")
 
 
 def with_mcp_servers(profile: Profile, root: str) -> Profile:
