@@ -194,6 +194,10 @@ def _end(session: Session, words: Any, result: int, interrupted: bool, enough: b
         session.note(INTERRUPTED)
     interrupted = session.code == INTERRUPTED
     for flow, work in session.works.items():
+        if flow in words and session.code == 0 and not enough:
+            from doflow.engine.doit import actions  # loaded with the tasks
+
+            actions.ask_at_end(session, work)
         work.whole = flow in words and session.code == 0 and not enough
     session.finish(interrupted)
     works = session.works
