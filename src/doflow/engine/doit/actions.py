@@ -17,6 +17,7 @@ from doflow.engine.doit.dependencies import Judgement
 from doflow.engine.jobs import adoption, commit
 from doflow.engine.lifecycle.session import CODES, ActiveRun, Session
 from doflow.engine.steps import gate
+from doflow.flow import plan
 from doflow.flow.model import Outcome, Status, Step
 from doflow.flow.plan import Node
 from doflow.runs import freshness, next_steps
@@ -121,9 +122,15 @@ def _asked_again(work: ActiveRun, step: Step) -> Outcome | None:
     return None
 
 
-def ask_at_end(session: Session, work: ActiveRun) -> None:
-    """A run is not complete while a gate has no approval for what is there."""
-    for gated in gate.open_gates(work.context):
+def ask_at_end(session: Session, work: ActiveRun, only_again: bool) -> None:
+    """A run is not complete while a gate has no approval for what is there. `only_again`: it goes on later, so only the
+    gates ask whose approved content has changed."""
+    context = work.context
+    gates = gate.open_gates(context)
+    if only_again:
+        known = context.record.approvals
+        gates = tuple(step for step in gates if step.id in known and not gate.unfinished_reviser(step, context))
+    for gated in gates:
         if stop := _run(session, work, lambda gated=gated: gate.ask_approval(gated, work.context)):  # type: ignore[misc]
             session.view.stopped(f"{work.context.flow.name}:{gated.id}.gate", stop.outcome)
 
@@ -246,6 +253,9 @@ def _clarify(step: Step, work: ActiveRun) -> Judgement:
 def _routed(step: Step, work: ActiveRun, values: Mapping[str, Any]) -> Judgement:
     record = work.context.record.steps.get(step.id)
     same = record is not None and record.marker and values.get("marker") == record.marker
+    rule = plan.find_route(step, record.marker) if record is not None and same else None
+    if rule is not None and rule.variant:  # an earlier process took the route and wrote no lock file after it
+        work.context.record.choose_variant(rule.variant)
     return Judgement(() if same else ("the marker has changed",))
 
 
