@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from tests.support.project import Project
-from tests.support.reruns import CHAIN, WORK, again, chain, work
+from tests.support.reruns import CHAIN, CODES, WORK, again, chain, work
 
 
 @pytest.mark.smoke
@@ -148,6 +148,7 @@ def test_a_copy_of_a_project_looks_at_its_own_files_and_not_at_those_of_the_orig
     project.forget_calls()
     (path,) = copy.glob("specs/*/tasks.md")
     path.write_text(path.read_text().replace("Build the house", "Build a castle"))
+    project.agent(CODES)
 
     for program in (project.doit, project.doflow):
         words = ("work",) if program == project.doit else ("run", "work")

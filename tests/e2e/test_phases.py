@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from tests.support.project import Project
-from tests.support.reruns import WORK, again, edit, work
+from tests.support.reruns import CODES, WORK, again, edit, work
 
 
 def test_ticked_boxes_make_nothing_stale(project):
@@ -34,6 +34,7 @@ def test_a_changed_phase_runs_again_with_those_after_it(project):
     work(project, three)
     path = project.run_dir() / "tasks.md"
     path.write_text(path.read_text().replace("Do 2", "Do two"))
+    project.agent(CODES)
 
     assert again(project, "work") == ["implement:2", "implement:3"]
     assert again(project, "work") == []
@@ -184,6 +185,7 @@ def test_code_that_is_made_again_is_tested_again_also_behind_another_step(projec
         assert project.doit(*words.split()).returncode == 0
     elif not words:
         path.write_text(path.read_text().replace("Build the house", "Build a castle"))
+        project.agent(CODES)
     if not words.startswith("--"):
         assert "work:test" in project.doit("list", "--all").stdout
         assert re.search(r"runs +test", project.doflow("plan").stdout)

@@ -141,7 +141,7 @@ def test_an_agent_that_reviews_decides_by_its_last_line_and_no_line_is_never_a_p
     piped.agent("""
         if step.startswith("build"): put("ok.txt", step); say("built")
         elif step == "check": say("It is bad.\\nRESULT: fail")
-        else: say("It is good.\\nRESULT: pass" if role == "repair" else "I like it")
+        else: say("It is good.\\n**RESULT: pass**" if role == "repair" else "I like it")
     """)
 
     done = piped.doit("auth")

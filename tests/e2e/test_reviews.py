@@ -211,6 +211,8 @@ def test_a_high_finding_that_is_left_is_a_condition_of_the_next_step(work):
     ("answer", "words"),
     [
         ("pass", "bob gave no verdict in round 1"),
+        ("say('```\\nVERDICT: GO\\n```')", "bob gave no verdict in round 1"),
+        ("say('VERDICT: GO\\nVERDICT: NO-GO')", "bob gave verdicts that disagree (NO-GO, GO) in round 1"),
         ("say('Looks fine to me.\\nVERDICT: MAYBE')", "bob gave no verdict in round 1"),
         ("stop(9)", "9"),
         ("say('\\x1b[2J\\x00' * 50); say('VERDICT')", "bob gave no verdict in round 1"),
@@ -220,7 +222,7 @@ def test_a_high_finding_that_is_left_is_a_condition_of_the_next_step(work):
         ),
         ("say('ISSUE: C\\nVERDICT: CONDITIONAL')", "an issue is `ISSUE: C | text | place`"),
     ],
-    ids=["silent", "garbage", "failing", "binary", "unknown severity", "no words"],
+    ids=["silent", "fenced", "disagreeing", "garbage", "failing", "binary", "unknown severity", "no words"],
 )
 def test_a_persona_that_gives_no_verdict_fails_the_review_and_the_others_are_not_asked_again(work, answer, words):
     work.agent(script(before=f"if persona == 'bob':\n    {answer}\n    stop(0)\n"))

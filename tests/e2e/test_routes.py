@@ -99,14 +99,39 @@ def test_a_missing_marker_is_handed_back_where_the_step_may_repair(work):
     assert ran(work) == ["scale", "scale repair", "quick"]
 
 
-@pytest.mark.parametrize("line", ["SCALE: SMALL", "[SCALE: SMALL]", "  SCALE: SMALL  ", "SCALE: LARGE\nSCALE: SMALL"])
-def test_the_last_line_that_is_a_marker_counts_with_or_without_brackets(work, line):
+@pytest.mark.smoke("before a fence")
+@pytest.mark.parametrize(
+    "line",
+    ["[SCALE: SMALL]", "- `SCALE: SMALL`", "**SCALE: SMALL**\n\n```\nSCALE: LARGE\n```"],
+    ids=["in brackets", "in a bullet", "before a fence"],
+)
+def test_the_last_line_of_the_answer_is_the_marker_whatever_its_markup(work, line):
     answers(work, line)
 
     assert ran(work) == ["scale", "quick"]
 
 
-def test_the_artifact_comes_before_the_answer(work):
+@pytest.mark.parametrize("line", ["SCALE: LARGE\nSCALE: SMALL", "SCALE: SMALL\n> quoted\n\n- **SCALE: LARGE**"])
+def test_markers_that_disagree_fail_the_step(work, line):
+    answers(work, line)
+
+    assert ran(work, code=1) == ["scale"]
+    done = work.doit("work")
+    assert "`SCALE: SMALL`" in done.stdout and "disagree" in done.stdout
+
+
+def test_the_artifact_alone_is_enough(work):
+    work.agent("""
+        usual()
+        if step == "scale":
+            make("# Scale\\n\\nSCALE: SMALL\\n")
+            say("It is small.")
+    """)
+
+    assert ran(work) == ["scale", "quick"]
+
+
+def test_an_answer_that_contradicts_the_artifact_fails_the_step(work):
     work.agent("""
         usual()
         if step == "scale":
@@ -114,7 +139,7 @@ def test_the_artifact_comes_before_the_answer(work):
             say("SCALE: LARGE")
     """)
 
-    assert ran(work) == ["scale", "quick"]
+    assert ran(work, code=1) == ["scale"]
 
 
 def test_a_new_marker_leads_elsewhere(work):

@@ -109,7 +109,11 @@ WORDS = {"ANSWER": "the answer", "ESCALATE": "why"}
     [
         ("echo 'I think.'; echo 'DECISION: ANSWER use SQLite'", ("ANSWER", "use SQLite")),
         ("echo '**DECISION: ESCALATE it costs money**'", ("ESCALATE", "it costs money")),
-        ("echo 'DECISION: ANSWER a'; echo 'DECISION: ANSWER b'", ("ANSWER", "b")),
+        (
+            "echo 'DECISION: ANSWER a'; echo 'DECISION: ANSWER b'",
+            ("CANNOT-TELL", "DECISION: ANSWER a; DECISION: ANSWER b"),
+        ),
+        ("echo 'DECISION: ANSWER a'; echo '> DECISION: ANSWER b'", ("ANSWER", "a")),
         ("echo 'DECISION: CANNOT-TELL no idea'", ("CANNOT-TELL", "no idea")),
         ("echo 'DECISION: MAYBE'", ("CANNOT-TELL", "DECISION: MAYBE")),
         ("echo 'use SQLite'", ("CANNOT-TELL", "use SQLite")),

@@ -113,7 +113,7 @@ MUTANTS = tuple(Mutant(*values) for values in (
     ("commit", 'head.commit or "0" * len(new))', ')'),
     ("commit", 'if path not in theirs:\n            _, mode', 'if True:\n            _, mode'),
     ("commit", 'if head.ref != git.head.ref', 'if False'),
-    ("gate", "held is not None and held.digest == shown_digest(step, context)", "held is not None"),
+    ("gate", "held is not None and held.digest in (shown_digest(step, context), _raw_digest(step, context))", "held is not None"),
     ("gate", 'if rule is None:\n        return _unmarked', 'if False:\n        return _unmarked'),
     ("gate", 'context.record.mark_uncommitted(step.id)\n        context.events.add("approved"',
      'context.events.add("approved"'),

@@ -24,6 +24,10 @@ WORK = """
 """
 
 
+#: an agent whose code changes with the tasks of the phase
+CODES = 'usual()\nif phase: put(f"src/phase_{phase}.py", f"TASKS = {prompt!r}\\n")'
+
+
 def chain(project: Project, flow: str = CHAIN, script: str = "echo()") -> Project:
     """A finished run of three steps, each of which reads what the one before it made."""
     project.flow("chain", flow)

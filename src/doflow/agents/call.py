@@ -14,7 +14,7 @@ from doflow.agents import prompt_text, rate_limits, registry, selection, spendin
 from doflow.agents.adapters import vendor_cli
 from doflow.agents.prompt_text import Brief, Input
 from doflow.agents.recorder import Recording
-from doflow.flow import findings, markdown
+from doflow.flow import findings, markdown, markers
 from doflow.flow.model import Ask, Outcome, Profile, Status, Usage
 from doflow.guard import sandbox, stale_files
 from doflow.guard.fence.scope import Scope
@@ -48,10 +48,19 @@ def call_agent(
     ask = build_ask(job, context, profile, attempt, role, trouble)
     own = profile.name == context.profile_of(job.step)  # a fallback agent has no session to resume
     outcome = _reply(ask, job, context, (session or _rejected(job, context, attempt, role)) if own else None)
-    if outcome.ok and saves and context.files.digest(job.makes[0]) == before:
-        text = outcome.text.strip("\n") + "\n" if outcome.text.strip() else ""
-        atomic_files.write_file(str(context.root / job.makes[0]), text.encode("utf-8", "surrogateescape"))
+    if outcome.ok and saves:
+        _save_text(job, context, outcome.text, written=context.files.digest(job.makes[0]) != before)
     return outcome
+
+
+def _save_text(job: Job, context: RunContext, final: str, written: bool) -> None:
+    """Save the final text as the artifact, unless the agent has written it. Programs find its marker as plain last line."""
+    path = job.makes[0]
+    text = final.strip("\n") + "\n" if final.strip() else ""
+    text = context.files.text(path) or "" if written else text
+    ended = markers.with_plain_end(text, job.step.check.ends)
+    if not written or ended != text:
+        atomic_files.write_file(str(context.root / path), ended.encode("utf-8", "surrogateescape"))
 
 
 def _reply(ask: Ask, job: Job, context: RunContext, session: Session | None) -> Outcome:
@@ -112,6 +121,7 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     outcome = adapter.outcome(ask, result, lambda: _last(out))
     if order:
         outcome = subagent_order.check_order(ask, order, outcome, out)
+    outcome = fail_if_reported(outcome, ask.persona or f"the agent of {job.name}")
     outcome = spending.log_call_end(ask, context, result, outcome, out)
     jobs.trim_logs(out, err)
     if kept is not None:
@@ -123,6 +133,15 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     return spending.explain_budget_stop(outcome, ask, job.step, context)
 
 
+def fail_if_reported(outcome: Outcome, who: str) -> Outcome:
+    """A call whose final text has a line `[ERROR: …]` has failed, whatever its exit code and its files say."""
+    error = runner.clean(markers.reported_error(outcome.text))[:400] if outcome.ok else ""
+    if not error:
+        return outcome
+    transient = vendor_cli.is_transient_error(error)
+    return replace(outcome, status=Status.FAILED, reason=f"{who} reported an error: {error}", transient=transient)
+
+
 def _in_pane(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     """Make the call in a tmux pane. Its usage is counted, but it cannot be recorded."""
     if context.options.record:
@@ -131,6 +150,7 @@ def _in_pane(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     spending.log_call_start(ask, job, context, out)
     began = time.monotonic()
     outcome = selection.find_transport("tmux").send(ask, job, context, out)
+    outcome = fail_if_reported(outcome, f"the agent of {job.name}")
     outcome = spending.log_call_end(ask, context, Result(0, out, out, time.monotonic() - began), outcome, out)
     if outcome.status is Status.RATE_LIMITED:
         context.limit_agent(ask.profile.name, outcome.resume_at)

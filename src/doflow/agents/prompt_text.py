@@ -12,6 +12,7 @@ from doflow.flow.parsing.syntax import substitute
 
 #: a larger input is passed as a path; nothing is truncated silently
 INPUT_LIMIT = 200_000
+_CANNOT = "If you cannot do this at all, answer with the line `[ERROR: why]`, not quoted: it then counts as failed instead of done."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def review_prompt(
     parts = [
         f"You review as **{persona}**. {voice.strip()}".strip(),
         own.strip(),
-        f"Read only: change no file, run nothing that writes. The run's folder is `{run_dir}/`.",
+        f"Read only: change no file, run nothing that writes. The run's folder is `{run_dir}/`. {_CANNOT}",
     ]
     if round_ > 1:
         parts.append(
@@ -89,7 +90,7 @@ One line per issue, nothing else on it: how bad (C critical, H high, M medium, L
     ISSUE: H | The token never expires | plan.md#Tokens
     ISSUE: L | A typo in the title | plan.md:3
 
-Then, as your very last line, exactly one of:
+Then, as your very last line, not quoted and not in a code block, exactly one of:
 
     VERDICT: GO
     VERDICT: CONDITIONAL
@@ -104,7 +105,7 @@ def fix_prompt(step: str, run_dir: str, listed: str, mine: Sequence[str], code: 
     return (
         f"Fix what the review `{step}` of the run in `{run_dir}/` found. {allowed} Work through every finding; keep all that "
         f"is not concerned. Where you disagree, say why beside the place. Do not commit, push, merge or start `doit`, "
-        f"`doflow`, `prd`, `run-prd.sh` or `tsk`.\n\n## Findings\n\n{listed}\n"
+        f"`doflow`, `prd`, `run-prd.sh` or `tsk`. {_CANNOT}\n\n## Findings\n\n{listed}\n"
     )
 
 
@@ -113,7 +114,7 @@ def _place(step: Step, brief: Brief) -> str:
         f"## Where you are\n\n"
         f"Step `{step.id}` of run `{brief.run}`, whose folder is `{brief.run_dir}/`. You work in the project's root. "
         f"No one can answer questions. Do not commit, push, merge, switch branches or start `doit`, `doflow`, `prd`, "
-        f"`run-prd.sh` or `tsk`: that is done for you afterwards."
+        f"`run-prd.sh` or `tsk`: that is done for you afterwards. {_CANNOT}"
     )
 
 
@@ -135,7 +136,8 @@ def _contract(step: Step, brief: Brief) -> str:
     if step.check.tasks:
         lines.append("Phases are `## Phase N: title`, tasks are `- [ ] [T001] text`.")
     if step.routes:
-        lines.append("End with exactly one of these lines: " + ", ".join(f"`{r.when}`" for r in step.routes) + ".")
+        wanted = ", ".join(f"`{route.when}`" for route in step.routes)
+        lines.append(f"End with exactly one of these lines, not quoted and not in a code block: {wanted}.")
     return "## What must be there when you are done\n\n" + "\n".join(f"- {line}" for line in lines)
 
 

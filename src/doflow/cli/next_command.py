@@ -51,7 +51,8 @@ def find_advice(context: RunContext, lines: tuple[Line, ...], held: bool, failed
         return _together(asked, context)
     if all(line.state in (SETTLED if context.frozen else ("done",)) for line in lines):
         return Advice("", "")
-    waiting = next((line for line in lines if line.state not in SETTLED), None)
+    undone = [line for line in lines if line.state not in SETTLED]
+    waiting = next((line for line in undone if line.role not in _PAUSES), undone[0] if undone else None)
     if ended is not None:
         return ended
     if waiting is None:

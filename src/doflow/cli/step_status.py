@@ -29,6 +29,8 @@ WORK = frozenset({"step", "phase", "phases", "item", "each"})
 #: an invalid list: its remark has the next command
 FAULT = "fault"
 _CODE = "the code"
+#: a gate that asks again later; shown as waiting
+_DEFERRED = "deferred"
 _NEW = "not run yet"
 _FORGOTTEN = "forgotten with doit forget"
 
@@ -66,6 +68,7 @@ def list_lines(context: RunContext, held: bool = False) -> tuple[Line, ...]:
     unsettled: set[str] = set()
     moved: set[str] = set()
     undecided = ""
+    revisers: set[str] = set()  # reviews that end before the gate of what they changed asks again
     for name in context.order.active():
         step = context.flow.step(name)
         assert step is not None
@@ -74,8 +77,10 @@ def list_lines(context: RunContext, held: bool = False) -> tuple[Line, ...]:
         found = [_following(line, followed) for line in _lines(step, context, gone)]
         found = [_placed(line, ready, held, context) for line in found]
         found = [_perhaps(line, step, changing, undecided, context) for line in _in_turn(found)]
-        lines += found
-        if not ready or any(line.state not in SETTLED for line in found):
+        deferred = [line for line in found if line.state == _DEFERRED]
+        revisers |= {gate.unfinished_reviser(step, context) for _ in deferred}
+        lines += [replace(line, state="waiting") if line in deferred else line for line in found]
+        if not ready or any(line.state not in SETTLED for line in found if line not in deferred) or name in revisers:
             unsettled.add(name)
         if any(line.reasons or line.maybe for line in found if line.role in WORK) and not _faulty(found):
             changing |= dict.fromkeys(_changes(step, context), name)
@@ -221,7 +226,10 @@ def _question(node: Node, name: str, step: Step, context: RunContext) -> Line | 
         yes = held is not None if is_on_other_branch(context) else gate.is_approved(step, context)
         if context.frozen or yes:
             return Line(name, "gate", step.id, author=held.by if held else "auto_approve")
-        return Line(name, "gate", step.id, "asks", (plan.gate_text(step, context.settings),))
+        words = plan.gate_text(step, context.settings)
+        if reviser := gate.unfinished_reviser(step, context):
+            return Line(name, "gate", step.id, _DEFERRED, (f"{words} (asks again when {reviser} is done)",))
+        return Line(name, "gate", step.id, "asks", (words,))
     if node.role == "clarify":
         asked = gate.open_questions(step, context)
         return Line(name, "clarify", step.id, "asks", tuple(words for _, words in asked)) if asked else None
@@ -239,6 +247,8 @@ def _placed(line: Line, ready: bool, held: bool, context: RunContext) -> Line:
     """The line with its state, given whether earlier steps are done."""
     if held and line.name in context.record.started:
         return replace(line, state="running")
+    if line.state == _DEFERRED:
+        return line
     if line.state == "asks":
         return line if ready else replace(line, state="waiting")
     if not line.reasons:

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 
-from doflow.flow import backlog, markdown, tasklist
+from doflow.flow import backlog, markdown, markers, tasklist
 from doflow.flow.model import Step
 from doflow.flow.parsing import loader, schema
 from doflow.flow.parsing.syntax import substitute
@@ -60,8 +60,11 @@ def check_ends(step: Step, paths: Sequence[str], context: RunContext) -> str:
     """The line that a step's artifacts must end with: one of those that the step names."""
     wanted = step.check.ends
     for path in paths:
-        lines = (context.files.text(path) or "").rstrip().splitlines()
-        if not lines or lines[-1].strip() not in wanted:
+        text = context.files.text(path) or ""
+        found = markers.read_markers(markers.last_line(text) if step.kind == "shell" else text, wanted)
+        if len(found) > 1:
+            return f"{path}: the lines {' and '.join(f'`{line}`' for line in found)} disagree"
+        if not found:
             return f"{path}: its last line must be {' or '.join(f'`{line}`' for line in wanted)}"
     return ""
 

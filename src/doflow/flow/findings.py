@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from doflow.flow import markers
+
 VERDICTS = ("GO", "CONDITIONAL", "NO-GO")
 BLOCKING = ("C", "H")
 _ORDER = "CHML"
-_VERDICT = re.compile(r"^\W*(?:VERDICT|v):[\s*_`]*(GO|CONDITIONAL|NO-GO)\W*$")
+_VERDICT = {f"{word}: {verdict}": verdict for verdict in VERDICTS for word in ("VERDICT", "v")}
 #: list and markup characters, ISSUE, severity, a bar (or a dash or colon), the text
 _ISSUE = re.compile(
     r"^(?:[\W_\d]|\[x\])*(ISSUE)[\s*_`#\d]*(:?)[\s*_`\[(]*(critical|crit|high|medium|med|low|[chml])[\s*_`\])]*?"
@@ -33,18 +35,22 @@ class Issue(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A reviewer's answer. `verdict` '' = none, which never passes; `unread` = issue lines that could not be parsed."""
+    """A reviewer's answer. `verdict` '' = none, which never passes; `unread` = issue lines that could not be parsed;
+    `disagreeing` = different verdicts in one answer, of which none counts."""
 
     persona: str
     verdict: str
     issues: tuple[Issue, ...] = ()
     unread: tuple[str, ...] = ()
+    disagreeing: tuple[str, ...] = ()
 
     @property
     def lack(self) -> str:
         """Why the answer cannot be used; '' = it can."""
         if self.unread:
             return f"wrote an issue that cannot be read, `{self.unread[0].strip()[:80]}`,"
+        if self.disagreeing:
+            return f"gave verdicts that disagree ({', '.join(self.disagreeing)})"
         return "" if self.verdict else "gave no verdict"
 
 
@@ -66,20 +72,19 @@ class Finding:
 
 
 def parse_answer(persona: str, text: str) -> Answer:
-    """Parse an agent's final text: the last verdict line counts, and every issue line."""
-    verdict = ""
+    """Parse an agent's final text: the verdict in its last line, and every issue line."""
+    verdicts = tuple(dict.fromkeys(_VERDICT[marker] for marker in markers.read_markers(text, _VERDICT)))
+    verdict = verdicts[0] if len(verdicts) == 1 else ""
     issues, unread = [], []
     for line in text.splitlines():
-        if found := _VERDICT.match(line):
-            verdict = found[1]
-        elif issue := _issue(line):
+        if issue := _issue(line):
             issues.append(issue)
         elif (found := _MEANT.match(line)) and not _NONE.match(found[1]):
             unread.append(line)
     if verdict in ("NO-GO", "CONDITIONAL") and not any(issue.severity in BLOCKING for issue in issues):
         severity = "C" if verdict == "NO-GO" else "H"
         issues.append(Issue(severity, f"{persona} says {verdict} and names no blocking issue", f"({persona})"))
-    return Answer(persona, verdict, tuple(issues), tuple(unread))
+    return Answer(persona, verdict, tuple(issues), tuple(unread), verdicts if len(verdicts) > 1 else ())
 
 
 def merge_findings(step: str, known: Sequence[Finding], answers: Iterable[Answer], round_: int) -> tuple[Finding, ...]:

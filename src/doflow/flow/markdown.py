@@ -1,4 +1,4 @@
-"""Markdown for flows: headings, sections, phases, checkboxes, questions, marker lines.
+"""Markdown for flows: headings, sections, phases, checkboxes, questions.
 
 Headings and checkboxes inside code fences are ignored.
 """
@@ -102,16 +102,6 @@ def insert_answers(text: str, answers: tuple[str | None, ...]) -> str:
         return found[0] if answer is None else answer
 
     return _QUESTION.sub(put, text)
-
-
-def marker(text: str, wanted: tuple[str, ...]) -> str:
-    """The last of the wanted markers that is alone on a line; brackets are optional."""
-    for line in reversed(text.splitlines()):
-        bare = line.strip()
-        for want in wanted:
-            if bare in (want, f"[{want}]"):
-                return want
-    return ""
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:

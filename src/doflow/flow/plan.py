@@ -118,6 +118,10 @@ class StepOrder:
         """The steps that this one directly comes after."""
         return self._before.get(name.partition(":")[0], ())
 
+    def upstream(self, name: str) -> set[str]:
+        """The steps that this one comes after, directly or through others."""
+        return upstream(self._before, self.before(name))
+
     def builders(self, step: Step) -> list[str]:
         """The implement steps before a command, with others between: a command like `test` is about their code."""
         if not self._coding or step.kind != "shell":

@@ -90,6 +90,21 @@ def parent_commit(git: Repository, rev: str) -> str:
     return out.decode().strip() if not code else private_index.EMPTY[private_index.id_length(git)]
 
 
+def file_commits(git: Repository, paths: Sequence[str], most: int = 100) -> tuple[str, ...]:
+    """The commits in HEAD's history that changed one of these files (from the top of the working tree), newest first."""
+    if not paths or not head_reader.find_head(git.head.root).commit:
+        return ()
+    asked = ("log", f"-{most}", "--no-color", "--format=%H", "HEAD", "--", *(f":(top,literal){path}" for path in paths))
+    return tuple(git.run(*asked, env={"GIT_LITERAL_PATHSPECS": "0"}).decode().split())
+
+
+def file_changes(git: Repository, base: str, paths: Sequence[str]) -> str:
+    """The diff of these files from a commit to the working tree."""
+    asked = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", base, "--")
+    listed = git.run(*asked, *(f":(top,literal){path}" for path in paths), env={"GIT_LITERAL_PATHSPECS": "0"})
+    return listed.decode("utf-8", "replace")
+
+
 def diff_since(git: Repository, base: str, exclude: str) -> str:
     """The patch from `base` to HEAD, outside the folder `exclude`."""
     asked = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", base, "HEAD", "--", ".")

@@ -145,6 +145,11 @@ def _used(step: Step, named: Sequence[str], params: Mapping[str, str]) -> dict[s
     return {name: params[name] for name in named if name in params} | own
 
 
+def content_digest(path: str, files: ProjectFiles, data: bytes | None = None) -> str:
+    """The digest of a file without its progress (ticked boxes, statuses), now or with the content `data`."""
+    return _digest(path, "", files if data is None else files.with_pending({path: data}))
+
+
 def _digest(path: str, section: str, files: ProjectFiles) -> str:
     if not section and path not in files.task_lists:
         return files.digest(path)

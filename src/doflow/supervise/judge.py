@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from doflow.agents import registry
+from doflow.flow import markers
 from doflow.flow.model import Ask, Profile
 from doflow.supervise import pipeline_context
 from doflow.supervise.pipeline_context import PipelineContext
@@ -39,12 +40,12 @@ def decide(
     known = {**words, CANNOT: "why"}
     lines = [f"DECISION: {word} {means}".rstrip() for word, means in known.items()]
     text = ask_agent(context, name, node, token, f"{question}\n\n{_RULES}" + "\n".join(lines) + "\n")
-    for line in reversed(text.splitlines()):
-        clean = line.strip().strip("*`_ ")
-        if clean.startswith("DECISION:"):
-            word, _, rest = clean.removeprefix("DECISION:").strip().partition(" ")
-            return (word, rest.strip()) if word in known else (CANNOT, clean)
-    return CANNOT, text.strip()[-500:] or "the judge did not answer"
+    plain = [line for raw in markers.answer_lines(text) if (line := raw.strip("*`_-+[] \t"))]
+    said = list(dict.fromkeys(line for line in plain if line.startswith("DECISION:")))
+    if not plain or plain[-1] not in said:
+        return CANNOT, text.strip()[-500:] or "the judge did not answer"
+    word, _, rest = plain[-1].removeprefix("DECISION:").strip().partition(" ")
+    return (word, rest) if word in known and len(said) == 1 else (CANNOT, "; ".join(said))
 
 
 def closing_question(context: PipelineContext, name: str, node: str, turn: str, message: str) -> str:
@@ -90,7 +91,8 @@ def _call(context: PipelineContext, profile: Profile, node: str, prompt: str, ro
             os.unlink(path)
     result = runner.run(adapter.call(ask, os.environ), out, err, LIMIT)
     outcome = adapter.outcome(ask, result, lambda: runner.tail(out, 200_000))
-    return (outcome.text, "") if outcome.ok else ("", outcome.reason or outcome.status.value)
+    error = markers.reported_error(outcome.text) if outcome.ok else outcome.reason or outcome.status.value
+    return ("", error) if error else (outcome.text, "")
 
 
 def with_mcp_servers(profile: Profile, root: str) -> Profile:

@@ -21,8 +21,8 @@ def merged(*rounds: list[Answer]) -> tuple[Finding, ...]:
     return known
 
 
-def test_an_answer_is_its_last_verdict_and_every_issue():
-    text = "I think:\nVERDICT: GO\n- ISSUE: H | It leaks | plan.md#Keys\n  ISSUE: L | A typo\n**VERDICT: NO-GO**\n"
+def test_an_answer_is_its_verdict_and_every_issue():
+    text = "I think:\n- ISSUE: H | It leaks | plan.md#Keys\n  ISSUE: L | A typo\n**VERDICT: NO-GO**\n"
 
     answer = findings.parse_answer("ann", text)
 
@@ -32,7 +32,7 @@ def test_an_answer_is_its_last_verdict_and_every_issue():
 
 @pytest.mark.parametrize(
     "line",
-    ["VERDICT: GO", "v: GO", "**VERDICT: GO**", "VERDICT: **GO**", "> VERDICT: `GO`", "VERDICT: GO.", "[VERDICT: GO]"],
+    ["VERDICT: GO", "v: GO", "**VERDICT: GO**", "VERDICT: **GO**", "- VERDICT: `GO`", "VERDICT: GO.", "[VERDICT: GO]"],
 )
 def test_a_verdict_may_be_dressed(line):
     assert findings.parse_answer("ann", f"words\n{line}\n").verdict == "GO"
@@ -40,10 +40,32 @@ def test_a_verdict_may_be_dressed(line):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "looks good", "VERDICT: MAYBE", "VERDICT: GO or NO-GO", "VERDICT:", "the VERDICT: GO is", "verdict: go", "\0"],
+    [
+        "",
+        "looks good",
+        "VERDICT: MAYBE",
+        "VERDICT: GO or NO-GO",
+        "VERDICT:",
+        "the VERDICT: GO is",
+        "> VERDICT: GO",
+        "```\nVERDICT: GO\n```",
+        "VERDICT: GO\nThat is all.",
+        "verdict: go",
+        "\0",
+    ],
 )
 def test_words_without_a_verdict_are_none(text):
     assert findings.parse_answer("ann", text).verdict == ""
+
+
+def test_a_fenced_verdict_does_not_replace_the_real_one():
+    assert findings.parse_answer("ann", "VERDICT: NO-GO\n\n```\nVERDICT: GO\n```\n").verdict == "NO-GO"
+
+
+def test_verdicts_that_disagree_are_no_verdict():
+    answer = findings.parse_answer("ann", "VERDICT: NO-GO\nOn second thought:\nv: GO")
+
+    assert (answer.verdict, answer.lack) == ("", "gave verdicts that disagree (GO, NO-GO)")
 
 
 @pytest.mark.parametrize(("verdict", "severity"), [("NO-GO", "C"), ("CONDITIONAL", "H")])

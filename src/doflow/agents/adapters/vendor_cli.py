@@ -163,6 +163,11 @@ def mentions_limit(said: str) -> bool:
     return "status 429" in low or "status: 429" in low or _any(_LIMITS, low)
 
 
+def is_transient_error(said: str) -> bool:
+    """Whether error text is about the network or a busy server, so that the next attempt may succeed."""
+    return _any(_PASSING, said.casefold())
+
+
 def _error(program: Program, ask: Ask, result: Result, answer: Answer) -> Outcome:
     """The outcome of an error that the CLI recorded, by its HTTP status or its text."""
     if ask.budget is not None and "max_budget" in answer.error:

@@ -9,6 +9,7 @@ from doflow.cli.context import CommandContext
 from doflow.engine import checks
 from doflow.engine.jobs import adoption, commit
 from doflow.engine.lifecycle.session import ActiveRun
+from doflow.flow import plan
 from doflow.flow.model import Step
 from doflow.guard.quarantine import Quarantine
 from doflow.runs import freshness
@@ -129,11 +130,10 @@ def _settled(step: Step, context: RunContext) -> bool:
 def _contract(step: Step, context: RunContext) -> None:
     paths = tuple(context.files.path(made) for made in step.makes)
     trouble = checks.problems(step, paths, context)
-    wanted = tuple(route.when for route in step.routes)
-    if not trouble and wanted and not commit.marker_in_artifact(step, context):
+    if not trouble and step.routes:
         record = context.record.steps.get(step.id)
-        if record is None or record.marker not in wanted:
-            trouble = f"none of the lines {', '.join(f'`{when}`' for when in wanted)} is in {', '.join(paths)}"
+        said = record.marker if record and plan.find_route(step, record.marker) else ""
+        trouble = commit.marker_problem(step, commit.markers_in_artifact(step, context) or ((said,) if said else ()))
     if trouble:
         missing = [path for path in paths if not context.files.digest(path)]
         hint = f"fix it and repeat, or adopt it anyway: doflow adopt {step.id} --anyway"

@@ -11,6 +11,7 @@ from doflow.cli.context import CommandContext
 from doflow.cli.output import say, say_json
 from doflow.cli.step_status import Line
 from doflow.engine.lifecycle.session import ActiveRun
+from doflow.engine.steps import gate
 from doflow.flow import markdown
 from doflow.flow.model import Step
 from doflow.runs import catalogue, freshness, mutex, run_history
@@ -93,6 +94,8 @@ def _tell(line: Line, context: RunContext) -> None:
     for words in (asks.waits,) if asks else line.reasons:
         say(f"  because {words}" if line.role in step_status.WORK else f"  {words}")
     if asks:
+        for changed in _changes(line, context).splitlines():
+            say(f"    {changed}")
         say(f"  next: {asks.command}")
     if line.maybe:
         say(f"  may run, {line.maybe}")
@@ -107,6 +110,12 @@ def _tell(line: Line, context: RunContext) -> None:
         say(f"  its marker is `{line.author}`")
     if line.changed and not line.reasons:
         say(f"  (not run again for this; to run it again: {context.resume_command} --force={line.step})")
+
+
+def _changes(line: Line, context: RunContext) -> str:
+    """What a gate that asks again shows: the changes since it was approved."""
+    step = context.flow.step(line.step) if line.role == "gate" else None
+    return gate.changes_since_approval(step, context) if step else ""
 
 
 def _files(line: Line, context: RunContext) -> None:

@@ -17,6 +17,7 @@ from doflow.engine.doit.dependencies import Judgement
 from doflow.engine.jobs import adoption, commit
 from doflow.engine.lifecycle.session import CODES, ActiveRun, Session
 from doflow.engine.steps import gate
+from doflow.flow import plan
 from doflow.flow.model import Outcome, Status, Step
 from doflow.flow.plan import Node
 from doflow.runs import freshness, next_steps
@@ -42,7 +43,7 @@ def step_action(session: Session, work: ActiveRun, node: Node, step: Step) -> tu
     """Action and judgement of one node."""
     context = work.context
     if node.role == "gate":
-        return lambda: _run(session, work, lambda: gate.ask_approval(step, context)), lambda _: _gate(step, work)
+        return lambda: _run(session, work, lambda: _ask_gate(work, step)), lambda _: _gate(step, work)
     if node.role == "clarify":
         return lambda: _run(session, work, lambda: gate.ask_questions(step, context)), lambda _: _clarify(step, work)
     if node.role == "route":
@@ -105,10 +106,33 @@ def _run_in_slot(session: Session, work: ActiveRun, step: Step, run: Callable[[]
     if session.limited is not None:
         return Stop(session.limited)
     with work.slots.acquire(_parallel_group(step)):
-        stop = _run(session, work, run)
+        stop = _run(session, work, lambda: _asked_again(work, step) or run())
     if isinstance(stop, Stop) and stop.outcome.status is Status.RATE_LIMITED:
         session.limited = stop.outcome
     return stop
+
+
+def _asked_again(work: ActiveRun, step: Step) -> Outcome | None:
+    """A gate whose approved content was changed since, by whoever it was, asks again before the next step reads it."""
+    for gated in gate.open_gates(work.context, step.id.partition(":")[0]):
+        outcome = work.asked.get(gated.id) or gate.ask_approval(gated, work.context)
+        if not outcome.ok:
+            work.asked[gated.id] = outcome
+            return outcome
+    return None
+
+
+def ask_at_end(session: Session, work: ActiveRun, only_again: bool) -> None:
+    """A run is not complete while a gate has no approval for what is there. `only_again`: it goes on later, so only the
+    gates ask whose approved content has changed."""
+    context = work.context
+    gates = gate.open_gates(context)
+    if only_again:
+        known = context.record.approvals
+        gates = tuple(step for step in gates if step.id in known and not gate.unfinished_reviser(step, context))
+    for gated in gates:
+        if stop := _run(session, work, lambda gated=gated: gate.ask_approval(gated, work.context)):  # type: ignore[misc]
+            session.view.stopped(f"{work.context.flow.name}:{gated.id}.gate", stop.outcome)
 
 
 def _run(session: Session, work: ActiveRun, run: Callable[[], Outcome]) -> Stop | None:
@@ -207,8 +231,17 @@ def _settled(session: Session, work: ActiveRun, name: str, reasons: tuple[str, .
     return reasons
 
 
+def _ask_gate(work: ActiveRun, step: Step) -> Outcome:
+    outcome = gate.ask_approval(step, work.context)
+    if not outcome.ok:
+        work.asked[step.id] = outcome
+    return outcome
+
+
 def _gate(step: Step, work: ActiveRun) -> Judgement:
-    settled = work.context.frozen or (not work.context.run.fresh and gate.is_approved(step, work.context))
+    context = work.context
+    settled = not context.run.fresh and (gate.is_approved(step, context) or gate.unfinished_reviser(step, context))
+    settled = context.frozen or bool(settled)
     return Judgement(() if settled else ("waiting for your approval",))
 
 
@@ -220,6 +253,9 @@ def _clarify(step: Step, work: ActiveRun) -> Judgement:
 def _routed(step: Step, work: ActiveRun, values: Mapping[str, Any]) -> Judgement:
     record = work.context.record.steps.get(step.id)
     same = record is not None and record.marker and values.get("marker") == record.marker
+    rule = plan.find_route(step, record.marker) if record is not None and same else None
+    if rule is not None and rule.variant:  # an earlier process took the route and wrote no lock file after it
+        work.context.record.choose_variant(rule.variant)
     return Judgement(() if same else ("the marker has changed",))
 
 

@@ -37,7 +37,7 @@ _MEMORY = "check the free space and its owner; deleting it is safe: doflow.lock 
 
 
 class Enough(Exception):
-    """--next: one step has run, so stop."""
+    """--next: one step has run with all its parts, and another one would start."""
 
 
 class FlowRun(Run):  # type: ignore[misc]
@@ -163,14 +163,15 @@ class FlowRun(Run):  # type: ignore[misc]
         once = any(work.context.options.next for work in session.works.values())
         if once or len(session.works) > 1:  # two flows use two branches: run them one after the other
             given["num_process"] = 0
-        given |= {"par_type": "thread", "reporter": _reporter(base, session, once)}
+        done: set[str] = set()
+        given |= {"par_type": "thread", "reporter": _reporter(base, session, done if once else None)}
         stop = _stopper(session)
         old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-        interrupted = enough = False
+        interrupted = False
         try:
             result = int(super()._execute(outfile, **given))
         except Enough:
-            result, enough = 0, True
+            result = 0
         except KeyboardInterrupt:
             result, interrupted = 0, True
         finally:
@@ -178,7 +179,7 @@ class FlowRun(Run):  # type: ignore[misc]
                 signal.signal(number, signal.SIG_IGN)
         self.control = self.task_list = None
         try:
-            return _end(session, self.sel_tasks or (), result, interrupted, enough)
+            return _end(session, self.sel_tasks or (), result, interrupted, enough=once and bool(done))
         finally:
             if session.code != INTERRUPTED:  # otherwise a second ^C would spoil an orderly end
                 for number, handler in old.items():
@@ -186,6 +187,7 @@ class FlowRun(Run):  # type: ignore[misc]
 
 
 def _end(session: Session, words: Any, result: int, interrupted: bool, enough: bool) -> int:
+    """`enough`: --next has done its step; whether the run is complete is for the next command to find."""
     interrupted = interrupted or (runner.stopping() and bool(result or session.code))
     runner.close()
     if result and not session.code:
@@ -194,6 +196,10 @@ def _end(session: Session, words: Any, result: int, interrupted: bool, enough: b
         session.note(INTERRUPTED)
     interrupted = session.code == INTERRUPTED
     for flow, work in session.works.items():
+        if session.code == 0 and (enough or flow in words) and not interrupted:
+            from doflow.engine.doit import actions  # loaded with the tasks
+
+            actions.ask_at_end(session, work, only_again=enough)
         work.whole = flow in words and session.code == 0 and not enough
     session.finish(interrupted)
     works = session.works
@@ -217,14 +223,17 @@ def _stopper(session: Session) -> Callable[[int, FrameType | None], None]:
     return stop
 
 
-def _reporter(base: Any, session: Session, once: bool) -> Any:
-    """Extend one of doit's reporters to also inform the session and its view; `once`: stop after one step."""
+def _reporter(base: Any, session: Session, done: set[str] | None) -> Any:
+    """Extend one of doit's reporters to also inform the session and its view.
+
+    `done`: with --next, the step that has run; before a task of another one, stop."""
 
     class Reporter(base):  # type: ignore[misc]
         def add_success(self, task: Any) -> None:
             super().add_success(task)
-            if once and task.actions and not task.name.endswith(_PARTS):
-                raise Enough
+            flow = task.name.partition(":")[0]
+            if done is not None and flow in session.works and task.actions and not task.name.endswith(_PARTS):
+                done.add(_step_task(task.name))
 
         def add_failure(self, task: Any, fail: Any) -> None:
             outcome = getattr(fail, "outcome", None)
@@ -238,6 +247,8 @@ def _reporter(base: Any, session: Session, once: bool) -> Any:
                 session.view.stopped(task.name, outcome)
 
         def execute_task(self, task: Any) -> None:
+            if done and task.actions and _step_task(task.name) not in done:
+                raise Enough
             if base is not ConsoleReporter:
                 super().execute_task(task)
 
@@ -261,6 +272,15 @@ def _reporter(base: Any, session: Session, once: bool) -> Any:
             super().complete_run()
 
     return Reporter
+
+
+def _step_task(name: str) -> str:
+    """The task of the step that a task belongs to: a phase, an item, a gate, a route."""
+    flow, _, rest = name.partition(":")
+    step = rest.partition(":")[0]
+    for part in _PARTS:
+        step = step.removesuffix(part)
+    return f"{flow}:{step}"
 
 
 def _variable() -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from doflow.engine.jobs.commit import commit_lock, marker_in_artifact, phases_record
+from doflow.engine.jobs.commit import commit_lock, markers_in_artifact, phases_record
 from doflow.flow import findings, markdown, task_lists
 from doflow.flow.model import Step
 from doflow.flow.parsing import syntax
@@ -94,7 +94,7 @@ def preview_edits(context: RunContext) -> None:
 
 def _routed(step: Step, record: StepRecord, context: RunContext) -> StepRecord:
     """The record of a routing step whose artifact was edited; a marker from the agent's answer is not in the artifact."""
-    by = {**record.by, "marker": "artifact"} if marker_in_artifact(step, context) else record.by
+    by = {**record.by, "marker": "artifact"} if markers_in_artifact(step, context) else record.by
     return replace(record, marker=_marker(step, context), by=by)
 
 
@@ -102,7 +102,7 @@ def _record(step: Step, context: RunContext) -> StepRecord:
     key: fingerprint.Key = context.key(step)
     made = {path: context.files.digest(path) for path in map(context.files.path, step.makes)}
     by = {**freshness.current_settings(step, context), "agent": "person"}
-    by |= {"marker": "artifact"} if marker_in_artifact(step, context) else {}
+    by |= {"marker": "artifact"} if markers_in_artifact(step, context) else {}
     return StepRecord(key.key, key.parts, key.reads, made, _marker(step, context), by, timestamps.now())
 
 
@@ -110,10 +110,10 @@ def _marker(step: Step, context: RunContext) -> str:
     """The marker of a routing step: from its artifact, else from its agent. A review passes with open findings."""
     if step.kind == "review":
         return findings.ReviewResult("CONDITIONAL", "adopted").marker
-    found = marker_in_artifact(step, context)
+    found = markers_in_artifact(step, context)
     held = context.record.steps.get(step.id)
     if found or held is None or held.by.get("marker") == "artifact":  # removed from the artifact, it no longer counts
-        return found
+        return found[0] if len(found) == 1 else ""
     return held.marker if any(route.when == held.marker for route in step.routes) else ""
 
 

@@ -88,7 +88,7 @@ def record_returned(
         model=outcome.model,
         **call.session_fields(outcome),
         agent=outcome.agent,
-        marker=find_marker(job, context, outcome.text) if job.step.routes else "",
+        marker=find_marker(job, context, outcome.text),
         **({"again": True} if job.phase and _done(job, context) else {}),
         **{name: value for name, value in more.items() if value},
     )

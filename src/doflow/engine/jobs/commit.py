@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from doflow.engine.jobs import commit_hooks
-from doflow.flow import backlog, markdown
+from doflow.flow import backlog, markdown, markers
 from doflow.flow.model import Outcome, Status, Step
 from doflow.git import commit, head_reader
 from doflow.runs import event_log, fingerprint, freshness, jobs, lockfile
@@ -83,16 +83,36 @@ def complete_group(context: RunContext, name: str) -> None:
 
 
 def find_marker(job: Job, context: RunContext, text: str) -> str:
-    """The marker line of a routing step: from its artifact, else from the end of the agent's answer."""
-    wanted = tuple(route.when for route in job.step.routes)
-    return marker_in_artifact(job.step, context) or markdown.marker(text, wanted)
+    """The marker of a routing step; '' = none, or several that disagree."""
+    found = find_markers(job.step, context, text) if job.step.routes else ()
+    return found[0] if len(found) == 1 else ""
 
 
-def marker_in_artifact(step: Step, context: RunContext) -> str:
-    """The marker in the artifacts of a routing step; '' = none."""
-    wanted = tuple(route.when for route in step.routes)
-    texts = (context.files.text(context.files.path(said)) or "" for said in step.makes)
-    return next((found for text in texts if (found := markdown.marker(text, wanted))), "")
+def find_markers(step: Step, context: RunContext, text: str) -> tuple[str, ...]:
+    """The markers in the artifacts of a routing step and at the end of its answer: more than one = they disagree.
+
+    A command's output is not an answer: it counts only if its artifacts have no marker."""
+    made = markers_in_artifact(step, context)
+    if step.kind != "shell":
+        return tuple(dict.fromkeys((*made, *markers.read_markers(text, [route.when for route in step.routes]))))
+    return made or markers.read_markers(markers.last_line(text), [route.when for route in step.routes])
+
+
+def markers_in_artifact(step: Step, context: RunContext) -> tuple[str, ...]:
+    """The markers in the artifacts of a routing step: more than one = they disagree."""
+    wanted = [route.when for route in step.routes]
+    texts = [context.files.text(context.files.path(said)) or "" for said in step.makes]
+    if step.kind == "shell":
+        texts = [markers.last_line(text) for text in texts]
+    return tuple(dict.fromkeys(found for text in texts for found in markers.read_markers(text, wanted)))
+
+
+def marker_problem(step: Step, found: Sequence[str]) -> str:
+    """What is wrong with the markers of a routing step; '' = there is one."""
+    if len(found) > 1:
+        return f"the lines {' and '.join(f'`{marker}`' for marker in found)} disagree: it must end with exactly one of them"
+    wanted = ", ".join(f"`{route.when}`" for route in step.routes)
+    return "" if found else f"none of the lines {wanted} is the last line of the artifact or of the answer"
 
 
 def commit_lock(context: RunContext, subject: str, paths: tuple[str, ...] = (), step: str = "") -> str:
@@ -118,11 +138,11 @@ def _record(job: Job, context: RunContext, outcome: Outcome) -> tuple[StepRecord
         by["usd"] = f"{spent.usd:.4f}"
     elif outcome.usage and outcome.usage.usd is not None:
         by["usd"] = f"{outcome.usage.usd:.4f}"
-    if job.step.routes and marker_in_artifact(job.step, context):
+    if job.step.routes and markers_in_artifact(job.step, context):
         by["marker"] = "artifact"
     at = timestamps.now()
     returned = context.record.returned.get(job.name, {})
-    marker = outcome.marker or (find_marker(job, context, outcome.text) if job.step.routes else "")
+    marker = outcome.marker or find_marker(job, context, outcome.text)
     if job.phase and returned.get(
         "again"
     ):  # done before with the same key: the steps after it must see that its code is new

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from doflow.agents import call, rate_limits
 from doflow.engine import checks
 from doflow.engine.jobs import agent_results, commit, outcomes
+from doflow.flow import task_lists
 from doflow.flow.model import Outcome, Status
 from doflow.guard import quarantine
 from doflow.guard.fence.fence import Fence
@@ -228,6 +229,8 @@ def accept_result(
             held = bool(checked.makes) and not check_artifacts(checked, context, fence)
             return outcomes.out_of_scope(checked, context, strays, tuple(files), fence.beside(job), held)
         if job.phase and not changes:
+            if left := _open_tasks(job, context):
+                return outcomes.nothing_done(job, context, left)
             message = f"the agent of {job.name} finished without changing any file"
             context.events.add("warning", **job.where, message=message)
         if job.commits or files:
@@ -237,15 +240,24 @@ def accept_result(
     return outcome
 
 
+def _open_tasks(job: Job, context: RunContext) -> tuple[str, ...]:
+    """The open tasks of a phase, unless it was done before with the same tasks: then its work may be there already."""
+    record = context.record.steps.get(job.name)
+    same = record is not None and record.parts.get("section") == job.key.parts.get("section")
+    if job.step.kind != "implement" or job.phase is None or same or job.key.key in context.record.phase_keys(job.name):
+        return ()
+    tasks = task_lists.parse_task_list(job.phase.text).tasks
+    return tuple(f"{task.id} {task.text}".strip() for task in tasks if not task.done and not task.optional)
+
+
 def check_result(job: Job, context: RunContext, fence: Fence, outcome: Outcome) -> str:
     """What is wrong with the artifacts or the answer; '' = nothing."""
     if not outcome.ok:
         return ""
     trouble = check_artifacts(job, context, fence)
-    if not trouble and job.step.routes and not outcome.marker and not commit.find_marker(job, context, outcome.text):
-        wanted = ", ".join(f"`{route.when}`" for route in job.step.routes)
-        return f"none of the lines {wanted} is in the artifact or at the end of the answer"
-    return trouble
+    if trouble or not job.step.routes or outcome.marker:
+        return trouble
+    return commit.marker_problem(job.step, commit.find_markers(job.step, context, outcome.text))
 
 
 def check_returned_result(

@@ -14,6 +14,7 @@ from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
 from doflow.util.hints import Next
 
+_SHOWN = 10
 QUARANTINE = ("doflow", "quarantine", "list")
 
 
@@ -39,6 +40,19 @@ def check_failed(job: Job, context: RunContext, trouble: str, denied: tuple[str,
     missing = any(not context.files.digest(path) for path in job.makes)
     status = Status.REFUSED if missing else Status.FAILED
     return Outcome(status, f"{reason}; it was also denied: {'; '.join(denied)}", next=steps)
+
+
+def nothing_done(job: Job, context: RunContext, left: tuple[str, ...]) -> Outcome:
+    """A phase without any change and with open tasks is not done; only the user can say that nothing is left to do."""
+    shown = "".join(f"\n    {task}" for task in left[:_SHOWN])
+    more = f"\n    and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+    many = f"{len(left)} task{'s' if len(left) > 1 else ''}"
+    steps = (
+        Next(("doflow", "logs", job.step.id), does="shows what it said"),
+        next_steps.resume(context, does="calls the agent again", link="then"),
+        Next(("doflow", "adopt", job.name, "--anyway"), "if nothing is left to do", "marks the phase as done", "or"),
+    )
+    return Outcome(Status.PAUSED, f"{job.name} changed no file and left {many} open:{shown}{more}", next=steps)
 
 
 def out_of_scope(

@@ -46,6 +46,7 @@ class ActiveRun:
         self.back: tuple[str, ...] = ()  # paths restored after a killed process
         self.dot_mirror: Any = None  # writes the statuses of a DOT pipeline back into its file
         self.ends: dict[str, Mapping[str, Any]] = {}
+        self.asked: dict[str, Outcome] = {}  # gates that have asked in this process: each asks once
 
     @cached_property
     def fence(self) -> Fence:

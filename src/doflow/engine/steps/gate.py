@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from doflow.engine.jobs import commit
 from doflow.flow import markdown, plan
 from doflow.flow.model import Outcome, Status, Step
-from doflow.runs import fingerprint, next_steps, run_record
+from doflow.git import history
+from doflow.runs import fingerprint, freshness, next_steps, run_record
 from doflow.runs.context import RunContext
 from doflow.runs.lockfile import Approval
-from doflow.util import timestamps
+from doflow.util import atomic_files, timestamps
 from doflow.util.hints import Next
 
 _MANY = 6
-MARK = "put one of them on its own line"
+_LINES = 40
+MARK = "put one of them on its own line, at the end"
 #: kinds of steps without an agent that reads a note
 NOTELESS = {
     "implement": "is done in phases", "shell": "is done by a command", "review": "is a review",
@@ -22,16 +25,60 @@ NOTELESS = {
 def is_approved(step: Step, context: RunContext) -> bool:
     """Is the current content approved?"""
     held = context.record.approvals.get(step.id)
-    return held is not None and held.digest == shown_digest(step, context)
+    return held is not None and held.digest in (shown_digest(step, context), _raw_digest(step, context))
 
 
 def shown_digest(step: Step, context: RunContext) -> str:
-    """The digest of what the user is asked to approve: an approval is bound to it."""
-    seen = [[path, context.files.digest(path)] for path in _material(step, context)]
+    """The digest of what the user is asked to approve: an approval is bound to it. Ticked boxes are progress."""
+    seen = [[path, fingerprint.content_digest(path, context.files)] for path in _material(step, context)]
     if not seen:  # no files to show: the approval is of the steps done
         names = [step.id] if step.kind != "gate" else list(context.order.before(step.id))
         seen = [_done(name, context) for name in names if name in context.record.steps]
     return fingerprint.short_hash(seen)
+
+
+def _raw_digest(step: Step, context: RunContext) -> str:
+    """The same over all bytes, as 0.1.0 recorded approvals."""
+    return fingerprint.short_hash([[path, context.files.digest(path)] for path in _material(step, context)])
+
+
+def has_gate(step: Step, context: RunContext) -> bool:
+    return step.kind == "gate" or bool(plan.gate_text(step, context.settings))
+
+
+def open_gates(context: RunContext, before: str = "") -> tuple[Step, ...]:
+    """The gates without a valid approval that this step comes after ('' = all), except for those it may pass first."""
+    if context.frozen:
+        return ()
+    names = context.order.upstream(before) if before else {*context.order.active()}
+    steps = [found for name in context.order.active() if name in names and (found := context.flow.step(name))]
+    gates = [step for step in steps if has_gate(step, context) and not is_approved(step, context)]
+    return tuple(step for step in gates if not before or unfinished_reviser(step, context) != before)
+
+
+def unfinished_reviser(step: Step, context: RunContext) -> str:
+    """The review that has changed approved content and is not done: it ends first, then the gate asks again. '' = none."""
+    if step.id not in context.record.approvals or is_approved(step, context):
+        return ""
+    paths = [path for path in _material(step, context) if path in context.record.artifacts]
+    if any(freshness.has_manual_edit(path, context) for path in paths):
+        return ""
+    revisers = {name for path in paths if (name := _reviser(path, context))}
+    return next((name for name in context.order.active() if name in revisers and _unfinished(name, context)), "")
+
+
+def _reviser(path: str, context: RunContext) -> str:
+    """The review whose fixer wrote the current content of an artifact; '' = none."""
+    now, held = context.files.digest(path), context.record.artifacts[path]
+    jobs = [job for job, entry in context.record.returned.items() if entry.get("files", {}).get(path) == now]
+    jobs += [held.author] if held.digest == now else []
+    names = [job.partition(":")[0] for job in jobs if ":" in job]
+    return next((name for name in names if (found := context.flow.step(name)) and found.kind == "review"), "")
+
+
+def _unfinished(review: str, context: RunContext) -> bool:
+    record, entries = context.record.steps.get(review), context.record.review(review)
+    return record is None or bool(entries and entries[0]["at"] > record.at)
 
 
 def _done(name: str, context: RunContext) -> list[str]:
@@ -42,6 +89,7 @@ def _done(name: str, context: RunContext) -> list[str]:
 
 
 def ask_approval(step: Step, context: RunContext) -> Outcome:
+    """Ask, unless the current content is approved. If other content was, the question comes with the changes since then."""
     if is_approved(step, context):
         return Outcome(Status.DONE)
     if context.settings.auto_approve or context.options.auto_approve:
@@ -54,14 +102,47 @@ def ask_approval(step: Step, context: RunContext) -> Outcome:
     reason = question(step, context)
     steps = (*approval_commands(step, context), next_steps.resume(context, link="then"))
     hint = next_steps.event_fields("", steps, context)
-    context.events.add("gate", step=step.id, message=reason, **hint, shown=shown_digest(step, context))
-    return Outcome(Status.PAUSED, reason, next=steps)
+    changes = changes_since_approval(step, context)
+    more = {"changes": changes} if changes else {}
+    context.events.add("gate", step=step.id, message=reason, **hint, **more, shown=shown_digest(step, context))
+    shown = "".join(f"\n    {line}" for line in changes.splitlines()[:_LINES])
+    left = len(changes.splitlines()) - _LINES
+    cut = f"\n    … {left} more lines: doflow why {step.id}.gate" if left > 0 else ""
+    return Outcome(Status.PAUSED, f"{reason}{shown}{cut}", next=steps)
 
 
 def question(step: Step, context: RunContext) -> str:
-    """The question, with the files it is about."""
+    """The question, with the files it is about, and whether other content of them was approved."""
     words, paths = plan.gate_text(step, context.settings), shown_files(step, context)
-    return f"{words} ({paths})" if paths else words
+    words = f"{words} ({paths})" if paths else words
+    held = context.record.approvals.get(step.id)
+    if held is None:
+        return words
+    made = [path for path in _material(step, context) if path in context.record.artifacts]
+    revisers = sorted({name for path in made if (name := _reviser(path, context))})
+    by = f" by {', '.join(revisers)}" if revisers else ""
+    return f"{words}\n  changed{by} since {held.by or 'someone'} approved it at {held.at}"
+
+
+def changes_since_approval(step: Step, context: RunContext) -> str:
+    """The diff from the approved content to the current one; '' = none was approved, or git does not have it."""
+    held, paths = context.record.approvals.get(step.id), _material(step, context)
+    if held is None or not paths:
+        return ""
+    names = [f"{context.prefix}{path}" for path in paths]
+    for commit_id in history.file_commits(context.git, names):
+        found = [history.file_at(context.git, commit_id, name) for name in names]
+        then = [data if data is not None else b"" for data in found]
+        digests = (
+            [
+                [path, fingerprint.content_digest(path, context.files, data)]
+                for path, data in zip(paths, then, strict=True)
+            ],
+            [[path, atomic_files.data_digest(data)] for path, data in zip(paths, then, strict=True)],
+        )
+        if None not in found and held.digest in map(fingerprint.short_hash, digests):
+            return history.file_changes(context.git, commit_id, names)
+    return ""
 
 
 def shown_files(step: Step, context: RunContext) -> str:
@@ -146,7 +227,10 @@ def describe_lost_marker(step: Step, context: RunContext) -> str:
     if record is None or record.by.get("marker") != "artifact" or plan.find_route(step, record.marker):
         return ""
     names = ", ".join(context.files.path(said) for said in step.makes)
-    return f"{names} has your edits, but none of the markers {_wanted(step)}"
+    found = commit.markers_in_artifact(step, context)
+    if len(found) > 1:
+        return f"{names} has your edits, but its markers disagree: {', '.join(f'`{marker}`' for marker in found)}"
+    return f"{names} has your edits, but none of the markers {_wanted(step)} as its last line"
 
 
 def _unmarked(step: Step, context: RunContext) -> Outcome:

@@ -114,7 +114,7 @@ def _judged(context: PipelineContext, node: Node, how: Means, attempt: int, evid
     ))  # fmt: skip
     issues = "\n".join(f"- {issue.severity}: {issue.text} {issue.place}".rstrip() for issue in answer.issues)
     passed = None if answer.lack else answer.verdict == "GO"
-    text = "\n".join(filter(None, (answer.lack.rstrip(",") if answer.unread else "", issues)))
+    text = "\n".join(filter(None, (answer.lack.rstrip(",") if answer.unread or answer.disagreeing else "", issues)))
     return {"passed": passed, "text": text or answer.verdict or "no verdict", "by": how.reviewer}
 
 

@@ -87,7 +87,12 @@ def test_other_files_of_the_person_are_not_committed(context):
 
 @pytest.mark.parametrize(
     ("artifact", "words", "marker", "by"),
-    [("GO\n", "HALT", "GO", "artifact"), ("# Ask\n", "So:\nHALT", "HALT", None), ("# Ask\n", "none", "", None)],
+    [
+        ("GO\n", "Fine.", "GO", "artifact"),
+        ("GO\n", "HALT", "", "artifact"),
+        ("# Ask\n", "So:\nHALT", "HALT", None),
+        ("# Ask\n", "none", "", None),
+    ],
 )
 def test_a_marker_is_taken_from_the_artifact_then_from_the_last_words(context, artifact, words, marker, by):
     write(context.root, "specs/001-login/ask.md", artifact)

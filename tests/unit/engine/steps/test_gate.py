@@ -7,7 +7,8 @@ from tests.support.context import AT, events, new_context, step_of, write
 
 from doflow.engine.steps import gate
 from doflow.flow.model import Status
-from doflow.runs.lockfile import Approval, StepRecord
+from doflow.runs import fingerprint
+from doflow.runs.lockfile import Approval, Artifact, StepRecord
 from doflow.runs.run_record import AUTO
 
 ONE = "specs/001-login/one.md"
@@ -62,6 +63,45 @@ def test_a_gate_without_files_is_about_what_was_done_before_it(context):
     context.complete("look", StepRecord("k2"), {})
 
     assert not gate.is_approved(step_of(context, "wait"), context)
+
+
+def test_ticked_boxes_of_a_task_list_are_not_another_content(tmp_path):
+    path = "specs/001-login/tasks.md"
+    write(tmp_path, path, "## Phase 1: A\n- [ ] [T001] a\n")
+    flow = "tasks: {prompt: List., makes: tasks.md, gate: Right?}\ncode: {kind: implement, phases: tasks.md, prompt: Do.}\n"
+    context = new_context(tmp_path, flow)
+    approve(context, "tasks")
+    write(tmp_path, path, "## Phase 1: A\n- [x] [T001] a\n")
+    assert gate.is_approved(step_of(context, "tasks"), context)
+    write(tmp_path, path, "## Phase 1: A\n- [x] [T001] b\n")
+
+    assert not gate.is_approved(step_of(context, "tasks"), context)
+
+
+def test_an_approval_over_all_bytes_as_0_1_0_recorded_it_holds_for_them(context):
+    recorded = fingerprint.short_hash([[ONE, context.files.digest(ONE)]])
+    context.record.approve("one", Approval(recorded, "ann", "", AT))
+
+    assert gate.is_approved(step_of(context), context)
+
+
+def test_a_review_that_changed_approved_content_ends_before_the_gate_asks(tmp_path):
+    write(tmp_path, ONE, "# One\n")
+    flow = (
+        "one: {prompt: Write., makes: one.md, gate: Right?}\ncheck: {kind: review, reads: [one.md], personas: [ann]}\n"
+    )
+    write(tmp_path, "flows/prompts/personas/ann.md", "---\nabout: Ann.\n---\n\nYou are ann.\n")
+    context = new_context(tmp_path, flow + "last: {prompt: Write., reads: [one.md], makes: last.md}\n")
+    one = step_of(context)
+    approve(context)
+    write(tmp_path, ONE, "# Mended\n")
+    context.record.add_artifacts({ONE: Artifact(context.files.digest(ONE), "check:fix1", "one")})
+
+    assert gate.unfinished_reviser(one, context) == "check"
+    assert [gate.open_gates(context, name) for name in ("check", "last", "")] == [(), (one,), (one,)]
+    context.complete("check", StepRecord("k", at=AT), {})
+    assert gate.unfinished_reviser(one, context) == ""
+    assert gate.open_gates(context, "check") == (one,)
 
 
 def test_the_settings_may_say_yes_and_that_is_written_down(tmp_path):
