@@ -191,13 +191,19 @@ def test_another_run_of_the_pipeline_begins_with_every_node_pending(piped: Proje
     assert moved(piped).count(("exit", "validated")) == 2
 
 
-@pytest.mark.smoke("text0-pipelines/auth.dot:7:1: good must have exactly two edges, pass and fail")
+@pytest.mark.smoke("text0-pipelines/auth.dot:11:1: good -> build has a condition that cannot be evaluated")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (LOOP.replace('"fail"', '"maybe"'), "pipelines/auth.dot:7:1: good must have exactly two edges, pass and fail"),
+        (
+            LOOP.replace('"fail"', '"maybe"'),
+            "pipelines/auth.dot:11:1: good -> build has a condition that cannot be evaluated",
+        ),
         (LOOP.replace('command="grep yes ok.txt"', 'command="'), "pipelines/auth.dot:"),
-        (LOOP.replace("bead_id=", "bead="), "pipelines/auth.dot:5:1: build (codergen) has no bead_id"),
+        (
+            LOOP.replace("[shape=hexagon command", "[shape=parallelogram cmd"),
+            "pipelines/auth.dot:6:1: check (tool) has no command",
+        ),
     ],
 )
 def test_a_pipeline_with_errors_does_not_begin_and_says_where(piped: Project, text: str, message: str) -> None:
