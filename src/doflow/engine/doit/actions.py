@@ -42,15 +42,24 @@ def step_action(session: Session, work: ActiveRun, node: Node, step: Step) -> tu
     """Action and judgement of one node."""
     context = work.context
     if node.role == "gate":
-        return lambda: _run(session, work, lambda: gate.ask_approval(step, context)), lambda _: _gate(step, work)
+        return lambda: _run(session, work, lambda: _adopted(work, step) or gate.ask_approval(step, context)), (
+            lambda _: _gate(step, work)
+        )
     if node.role == "clarify":
         return lambda: _run(session, work, lambda: gate.ask_questions(step, context)), lambda _: _clarify(step, work)
     if node.role == "route":
         return lambda: _route(session, work, step), lambda values: _routed(step, work, values)
     return (
-        lambda: _run_in_slot(session, work, step, lambda: kind(step.kind).run(step, context, work.fence)),
+        lambda: _run_in_slot(
+            session, work, step, lambda: _adopted(work, step) or kind(step.kind).run(step, context, work.fence)
+        ),
         lambda _: _step(session, work, step),
     )
+
+
+def _adopted(work: ActiveRun, step: Step) -> Outcome | None:
+    """A step of a DOT pipeline that was done before the run began."""
+    return Outcome(Status.DONE) if work.dot_mirror is not None and work.dot_mirror.adopts(step) else None
 
 
 def item_action(session: Session, work: ActiveRun, item: Step) -> tuple[Act, Judge]:

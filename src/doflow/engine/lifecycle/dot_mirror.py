@@ -9,10 +9,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from doflow.engine.lifecycle.dot_progress import DotProgress
 from doflow.flow.dot import compiler, model, order as graph, parser, routing, transitions, unroll
 from doflow.flow.dot.model import ACTIVE, FAILED, IMPL_COMPLETE, PENDING, VALIDATED, Node, Pipeline
 from doflow.flow.dot.unroll import NodeRun, Unrolled
 from doflow.flow.dot.walk import Walk, WalkStep
+from doflow.flow.model import Step
 from doflow.runs.context import RunContext
 from doflow.supervise import ownership
 from doflow.util.errors import DoflowError
@@ -26,11 +28,12 @@ _EVENTS = {*_STATES, "run_started", "step_complete", "paused", "rate_limited", "
 class DotMirror:
     """Mirrors one active run."""
 
-    def __init__(self, context: RunContext, command: str) -> None:
+    def __init__(self, context: RunContext, command: str, anew: bool = False) -> None:
         self._context = context
         self._path = context.flow.file
         self._states: dict[str, str] = {}
         self._warned = ""
+        self._progress = DotProgress(context, anew)
         self.lock = ownership.lock_for_run(str(context.root), self._path, command)  # held until the process ends
 
     def on_event(self, entry: Mapping[str, Any]) -> None:
@@ -43,11 +46,20 @@ class DotMirror:
             self._states.pop(step, None)
         self.write(f"{step}: {event}" if step else event)
 
+    def adopts(self, step: Step) -> bool:
+        """Take over a step whose node was done before the run, as the file says. The work is not done again."""
+        return self._progress.adopts(step)
+
     def write(self, note: str) -> None:
         """Update the file. An error is reported once and doesn't stop the run."""
         try:
             pipeline = parser.read_pipeline(self._path)
-            transitions.follow(self._path, self.wanted(pipeline), by=f"run {self._context.run.name}", note=note)
+            self._progress.save()
+            left = self._progress.nodes
+            wanted = {
+                name: pair for name, pair in self.wanted(pipeline).items() if name not in left or pair[0] != PENDING
+            }
+            transitions.follow(self._path, wanted, by=f"run {self._context.run.name}", note=note)
             self._own()
         except (DoflowError, OSError) as error:
             message = f"the statuses in {os.path.basename(self._path)} were not written: {error}"
