@@ -98,14 +98,14 @@ def test_statuses_move_only_as_the_table_allows(project: Project, dot: Path) -> 
 
 @pytest.mark.smoke
 def test_errors_have_their_line_and_exit_1_and_warnings_exit_0(project: Project, dot: Path) -> None:
-    project.doflow("dot", "node", "add", "auth.dot", "impl", "--set", "handler=codergen", "--after", "start")
+    project.doflow("dot", "node", "add", "auth.dot", "impl", "--set", "handler=tool", "--after", "start")
 
     told = asked(project, "validate", "auth.dot", code=1)
     plain = project.doflow("validate", "auth.dot")
 
     line = dot.read_text().splitlines().index("    impl [") + 1
-    assert [(one["rule"], one["line"], one["node"]) for one in told["errors"]] == [("required", line, "impl")] * 2
-    assert f"auth.dot:{line}: error: impl (codergen) has no bead_id" in plain.stdout
+    assert [(one["rule"], one["line"], one["node"]) for one in told["errors"]] == [("required", line, "impl")]
+    assert f"auth.dot:{line}: error: impl (tool) has no command" in plain.stdout
     dot.write_text("digraph {\n a [x=]\n}")
     assert asked(project, "validate", "auth.dot", code=1)["errors"][0]["line"] == 2
 

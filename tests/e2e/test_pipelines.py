@@ -191,13 +191,19 @@ def test_another_run_of_the_pipeline_begins_with_every_node_pending(piped: Proje
     assert moved(piped).count(("exit", "validated")) == 2
 
 
-@pytest.mark.smoke("text0-pipelines/auth.dot:7:1: good must have exactly two edges, pass and fail")
+@pytest.mark.smoke("text0-pipelines/auth.dot:11:1: good -> build has a condition that cannot be evaluated")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (LOOP.replace('"fail"', '"maybe"'), "pipelines/auth.dot:7:1: good must have exactly two edges, pass and fail"),
+        (
+            LOOP.replace('"fail"', '"maybe"'),
+            "pipelines/auth.dot:11:1: good -> build has a condition that cannot be evaluated",
+        ),
         (LOOP.replace('command="grep yes ok.txt"', 'command="'), "pipelines/auth.dot:"),
-        (LOOP.replace("bead_id=", "bead="), "pipelines/auth.dot:5:1: build (codergen) has no bead_id"),
+        (
+            LOOP.replace("[shape=hexagon command", "[shape=parallelogram cmd"),
+            "pipelines/auth.dot:6:1: check (tool) has no command",
+        ),
     ],
 )
 def test_a_pipeline_with_errors_does_not_begin_and_says_where(piped: Project, text: str, message: str) -> None:
@@ -296,3 +302,49 @@ def test_a_fresh_clone_knows_how_far_the_pipeline_is(piped: Project) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(piped.calls()) == 3, "nothing is paid again"
     assert piped.git("status", "--short", cwd=other) == ""
+
+
+def half_done(project: Project, status: str) -> None:
+    text = LOOP.replace("build [shape=box", f"build [status={status} shape=box").replace(
+        "start [", "start [status=validated "
+    )
+    project.write("pipelines/auth.dot", text)
+    project.write("ok.txt", "yes\n")
+    project.commit("Half of it is done")
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("status", ["validated", "impl_complete"])
+def test_a_half_done_file_continues_where_it_stands(piped: Project, status: str) -> None:
+    half_done(piped, status)
+
+    done = piped.doit("auth")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert piped.calls() == [], "nothing is paid again"
+    assert set(statuses(piped).values()) == {"validated"}
+    assert ("build", "pending") not in moved(piped)
+    assert piped.git("status", "--short") == ""
+    assert piped.doit("auth").returncode == 0
+    assert piped.calls() == []
+
+
+def test_finished_work_that_fails_its_gate_is_done_again_with_the_reason(piped: Project) -> None:
+    half_done(piped, "impl_complete")
+    piped.write("ok.txt", "no\n")
+    piped.agent('put("ok.txt", "yes\\n"); say("built")')
+
+    assert piped.doit("auth").returncode == 0
+
+    assert piped.calls() == ["build-2"]
+
+
+def test_finished_work_that_nothing_validates_is_left_to_a_person(piped: Project) -> None:
+    half_done(piped, "impl_complete")
+    text = piped.read("pipelines/auth.dot").replace("-> check -> good", "-> good; check -> good; start -> check")
+    piped.write("pipelines/auth.dot", text)
+
+    done = piped.doit("auth")
+
+    assert (done.returncode, piped.calls()) == (1, [])
+    assert "build is impl_complete, and nothing in the pipeline validates it" in done.stdout + done.stderr

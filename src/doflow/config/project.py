@@ -13,7 +13,7 @@ from typing import Any
 
 from doflow.config import settings, uptodate_stamp
 from doflow.flow import model, plan, subflow
-from doflow.flow.model import Flow
+from doflow.flow.model import Flow, Profile
 from doflow.flow.parsing import loader, syntax
 from doflow.flow.plan import Node, Plan
 from doflow.util import atomic_files, file_signature, state_folder
@@ -180,7 +180,7 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> t
 
 def _pipelines(root: Path, chosen: Any, flows: dict[str, Any], broken: dict[str, str]) -> list[str]:
     """Add the DOT pipelines of the settings to the flows; returns their files."""
-    for name, made in list_pipelines(root, chosen.pipelines, {*flows, *broken}):
+    for name, made in list_pipelines(root, chosen.pipelines, {*flows, *broken}, chosen.agents):
         if isinstance(made, FlowError):
             broken[name] = str(made)
             flows.pop(name, None)
@@ -242,7 +242,7 @@ def _default(field: Field[Any]) -> Any:
 
 
 def list_pipelines(
-    root: Path, named: Iterable[tuple[str, str]], taken: Collection[str]
+    root: Path, named: Iterable[tuple[str, str]], taken: Collection[str], profiles: Sequence[Profile] = ()
 ) -> Iterator[tuple[str, Flow | FlowError]]:
     """Each pipeline by name: its flow, or its errors. A name that a flow already has is an error."""
     from doflow.flow.dot import compiler
@@ -253,7 +253,7 @@ def list_pipelines(
             if name in taken:
                 message = f"{name} is the name of both a flow and a pipeline"
                 raise FlowError((Problem("doflow.yaml", 0, 0, message, "rename one of them"),))
-            yield name, compiler.compile_pipeline(str(root / path), name, path)
+            yield name, compiler.compile_pipeline(str(root / path), name, path, profiles)
         except FlowError as error:
             yield name, error
         except WorldError as error:

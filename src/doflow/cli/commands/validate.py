@@ -13,7 +13,7 @@ from doflow.cli.output import count_of, say, say_json, unknown_flow
 from doflow.config import project, settings
 from doflow.engine.lifecycle import start
 from doflow.flow import plan, subflow
-from doflow.flow.dot import parser, validate as checks
+from doflow.flow.dot import compiler, parser, routing, validate as checks
 from doflow.flow.dot.model import Pipeline
 from doflow.flow.dot.validate import Diagnostic
 from doflow.flow.model import Flow, Origin, Profile, Settings
@@ -100,7 +100,11 @@ def _pipelines(paths: list[str], args: Namespace) -> int:
 
 def _remarks(pipeline: Pipeline, root: Path, chosen: Settings | None, strict: bool) -> Iterator[Diagnostic]:
     """Problems of the graph, of the files it names and of the agents it uses (if the settings are valid)."""
-    found = [*checks.check_pipeline(pipeline), *checks.missing_references(pipeline, str(root))]
+    found = [*compiler.check_runnable(pipeline), *checks.missing_references(pipeline, str(root))]
+    found += checks.unmapped_models(pipeline, chosen.agents) if chosen else ()
+    if not checks.errors(found) and routing.is_walked(pipeline):
+        message = "not under a guardian: it cannot follow conditions at nodes other than diamonds, or loops over them"
+        found.append(Diagnostic(checks.NOTE, "guardian", pipeline.line, "", message, "run it with doit"))
     for one in orchestrator.find_problems(pipeline, chosen, str(root), os.environ) if chosen else ():
         words = "not under a guardian: " if one.level == checks.NOTE else ""
         found.append(replace(one, message=f"{words}{one.message}"))
@@ -132,7 +136,7 @@ def _all(root: Path, every: loader.Catalogue, chosen: Settings, problems: list[P
 def _registered(root: Path, chosen: Settings, taken: set[str], problems: list[Problem]) -> list[Flow]:
     """The valid DOT pipelines of doflow.yaml."""
     flows = []
-    for _, made in project.list_pipelines(root, chosen.pipelines, taken):
+    for _, made in project.list_pipelines(root, chosen.pipelines, taken, chosen.agents):
         if isinstance(made, FlowError):
             problems.extend(made.problems)
         else:
@@ -144,7 +148,8 @@ def _named(
     root: Path, words: list[str], every: loader.Catalogue, chosen: Settings, problems: list[Problem]
 ) -> list[Flow]:
     taken = {*every.flows, *every.broken}
-    for name, made in project.list_pipelines(root, [one for one in chosen.pipelines if one[0] in words], taken):
+    wanted = [one for one in chosen.pipelines if one[0] in words]
+    for name, made in project.list_pipelines(root, wanted, taken, chosen.agents):
         if isinstance(made, FlowError):
             every.broken[name] = made
         else:
@@ -157,7 +162,7 @@ def _named(
             elif word in every.broken:
                 problems.extend(every.broken[word].problems)
             elif word.endswith((".dot", ".gv")):
-                wrong = checks.errors(checks.check_pipeline(parser.read_pipeline(word)))
+                wrong = checks.errors(compiler.check_runnable(parser.read_pipeline(word)))
                 problems.extend(Problem(word, one.line, 1, one.message, one.hint) for one in wrong)
             elif os.path.basename(word) == "doflow.yaml":
                 settings.load(Path(os.path.abspath(word)).parent, os.environ)

@@ -49,9 +49,16 @@ def step_action(session: Session, work: ActiveRun, node: Node, step: Step) -> tu
     if node.role == "route":
         return lambda: _route(session, work, step), lambda values: _routed(step, work, values)
     return (
-        lambda: _run_in_slot(session, work, step, lambda: kind(step.kind).run(step, context, work.fence)),
+        lambda: _run_in_slot(
+            session, work, step, lambda: _adopted(work, step) or kind(step.kind).run(step, context, work.fence)
+        ),
         lambda _: _step(session, work, step),
     )
+
+
+def _adopted(work: ActiveRun, step: Step) -> Outcome | None:
+    """A step of a DOT pipeline that was done before the run began."""
+    return Outcome(Status.DONE) if work.dot_mirror is not None and work.dot_mirror.adopts(step) else None
 
 
 def item_action(session: Session, work: ActiveRun, item: Step) -> tuple[Act, Judge]:
@@ -232,7 +239,7 @@ def _settled(session: Session, work: ActiveRun, name: str, reasons: tuple[str, .
 
 
 def _ask_gate(work: ActiveRun, step: Step) -> Outcome:
-    outcome = gate.ask_approval(step, work.context)
+    outcome = _adopted(work, step) or gate.ask_approval(step, work.context)
     if not outcome.ok:
         work.asked[step.id] = outcome
     return outcome

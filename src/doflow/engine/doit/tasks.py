@@ -87,7 +87,7 @@ def open_run(session: Session, flow: str, given: Mapping[str, Any]) -> ActiveRun
     if session.executing and context.flow.file.endswith((".dot", ".gv")):
         from doflow.engine.lifecycle import dot_mirror  # other flows need none of it
 
-        work.dot_mirror = dot_mirror.DotMirror(context, session.command)
+        work.dot_mirror = dot_mirror.DotMirror(context, session.command, bool(given.get("new")))
     session.add(work)
     if not run.fresh and not options.reopen and context.head.branch != run.branch:
         context.freeze(resolve_run.is_finished(session, run))

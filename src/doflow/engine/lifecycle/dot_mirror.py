@@ -6,12 +6,15 @@ It listens to the event log, which is authoritative; a missed update is made up 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from doflow.flow.dot import compiler, model, order as graph, parser, transitions, unroll
-from doflow.flow.dot.model import ACTIVE, FAILED, IMPL_COMPLETE, PENDING, VALIDATED, Pipeline
+from doflow.engine.lifecycle.dot_progress import DotProgress
+from doflow.flow.dot import compiler, model, order as graph, parser, routing, transitions, unroll
+from doflow.flow.dot.model import ACTIVE, FAILED, IMPL_COMPLETE, PENDING, VALIDATED, Node, Pipeline
 from doflow.flow.dot.unroll import NodeRun, Unrolled
+from doflow.flow.dot.walk import Walk, WalkStep
+from doflow.flow.model import Step
 from doflow.runs.context import RunContext
 from doflow.supervise import ownership
 from doflow.util.errors import DoflowError
@@ -25,11 +28,12 @@ _EVENTS = {*_STATES, "run_started", "step_complete", "paused", "rate_limited", "
 class DotMirror:
     """Mirrors one active run."""
 
-    def __init__(self, context: RunContext, command: str) -> None:
+    def __init__(self, context: RunContext, command: str, anew: bool = False) -> None:
         self._context = context
         self._path = context.flow.file
         self._states: dict[str, str] = {}
         self._warned = ""
+        self._progress = DotProgress(context, anew)
         self.lock = ownership.lock_for_run(str(context.root), self._path, command)  # held until the process ends
 
     def on_event(self, entry: Mapping[str, Any]) -> None:
@@ -42,11 +46,20 @@ class DotMirror:
             self._states.pop(step, None)
         self.write(f"{step}: {event}" if step else event)
 
+    def adopts(self, step: Step) -> bool:
+        """Take over a step whose node was done before the run, as the file says. The work is not done again."""
+        return self._progress.adopts(step)
+
     def write(self, note: str) -> None:
         """Update the file. An error is reported once and doesn't stop the run."""
         try:
             pipeline = parser.read_pipeline(self._path)
-            transitions.follow(self._path, self.wanted(pipeline), by=f"run {self._context.run.name}", note=note)
+            self._progress.save()
+            left = self._progress.nodes
+            wanted = {
+                name: pair for name, pair in self.wanted(pipeline).items() if name not in left or pair[0] != PENDING
+            }
+            transitions.follow(self._path, wanted, by=f"run {self._context.run.name}", note=note)
             self._own()
         except (DoflowError, OSError) as error:
             message = f"the statuses in {os.path.basename(self._path)} were not written: {error}"
@@ -57,7 +70,45 @@ class DotMirror:
 
     def wanted(self, pipeline: Pipeline) -> dict[str, tuple[str, int]]:
         """The status and retry count of each node, from the run."""
-        unrolled = unroll.unroll(pipeline)
+        planned = compiler.plan_pipeline(pipeline)
+        if isinstance(planned, Walk):
+            return self._walked(planned)
+        return self._unrolled(pipeline, planned)
+
+    def _walked(self, walk: Walk) -> dict[str, tuple[str, int]]:
+        """In a walk a node has the status of its last visit; a node without work has been passed if one after it was."""
+        steps = [step for name in self._context.order.active() if (step := walk.steps.get(name))]
+        found: dict[str, tuple[str, int]] = {}
+        for step in steps:
+            if step.node.handler != model.EXIT and (not step.decides or not routing.works(step.node)):
+                found[step.node.id] = self._visit_status(step), step.lap - 1
+        done = self._finished(steps)
+        passed = {name for name, (status, _) in found.items() if status != PENDING}
+        for node in walk.graph.pipeline.nodes:
+            if node.id in found:
+                continue
+            ahead = any(edge.to in passed for edge in walk.graph.pipeline.out_of(node.id))
+            over = node.handler == model.START or (
+                done if node.handler == model.EXIT else ahead and not routing.works(node)
+            )
+            found[node.id] = VALIDATED if over else PENDING, 0
+        return found
+
+    def _visit_status(self, step: WalkStep) -> str:
+        if not step.decides:
+            return self._step_status(step.id, step.node)
+        held = self._states.get(step.id)
+        return held or (VALIDATED if step.id in self._context.record.steps else PENDING)
+
+    def _finished(self, steps: Sequence[WalkStep]) -> bool:
+        book = self._context.record
+        if self._states or not all(step.id in book.steps or step.id in book.approvals for step in steps):
+            return False
+        last = self._context.flow.step(steps[-1].id) if steps else None
+        marker = book.steps[last.id].marker if last is not None and last.id in book.steps else ""
+        return not any(route.when == marker and route.pause for route in (last.routes if last else ()))
+
+    def _unrolled(self, pipeline: Pipeline, unrolled: Unrolled) -> dict[str, tuple[str, int]]:
         order = self._context.order.active()
         found: dict[str, tuple[str, int]] = {}
         turns = {turn.node.id: turn for step in order if (turn := unrolled.turns.get(step))}  # the last one of each
@@ -70,18 +121,22 @@ class DotMirror:
         return found
 
     def _status(self, turn: NodeRun) -> str:
-        held = self._states.get(turn.id)
-        if held == IMPL_COMPLETE and turn.node.handler != model.CODERGEN:
+        record = self._context.record.steps.get(turn.id)
+        if turn.node.handler == model.CONDITION and record is not None and turn.id not in self._states:
+            return VALIDATED if record.marker == compiler.PASS else FAILED
+        return self._step_status(turn.id, turn.node)
+
+    def _step_status(self, name: str, node: Node) -> str:
+        """The status of a node from the step that works on it."""
+        held = self._states.get(name)
+        if held == IMPL_COMPLETE and node.handler != model.CODERGEN:
             return ACTIVE
         if held is not None:
             return held
-        record = self._context.record.steps.get(turn.id)
-        if record is None:
-            person = turn.node.handler == model.GATE and compiler.needs_person(turn.node)
-            return VALIDATED if person and turn.id in self._context.record.approvals else PENDING
-        if turn.node.handler == model.CONDITION:
-            return VALIDATED if record.marker == compiler.PASS else FAILED
-        step = self._context.flow.step(turn.id)
+        if name not in self._context.record.steps:
+            person = node.handler == model.GATE and routing.needs_person(node)
+            return VALIDATED if person and name in self._context.record.approvals else PENDING
+        step = self._context.flow.step(name)
         text = self._context.files.text(self._context.files.path(step.makes[0])) if step and step.makes else None
         return FAILED if text is not None and text.rstrip().endswith(compiler.FAIL) else VALIDATED
 

@@ -6,32 +6,30 @@ the result before it, `RESULT: pass` or `RESULT: fail`. A missing line is an err
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 
-from doflow.flow.dot import parser, unroll, validate
+from doflow.flow.dot import dialect, node_steps, parser, routing, unroll, validate, walk, walk_steps
 from doflow.flow.dot.model import CODERGEN, CONDITION, GATE, ROUTE, TOOL, Node, Pipeline, label_text
+from doflow.flow.dot.node_steps import (
+    FAIL as FAIL,
+    PASS as PASS,
+    checked_path,
+    command_text,
+    gate_question,
+    problem,
+    result_path,
+    step_timeout,
+    written_paths,
+)
+from doflow.flow.dot.routing import needs_person
 from doflow.flow.dot.unroll import NodeRun, Unrolled
-from doflow.flow.model import Check, Flow, Origin, Param, Prompt, Read, Route, Step
-from doflow.flow.parsing import syntax
+from doflow.flow.dot.validate import Diagnostic
+from doflow.flow.dot.walk import Walk
+from doflow.flow.model import Check, Flow, Origin, Param, Profile, Prompt, Read, Route, Step
 from doflow.util.errors import FlowError, Problem
-from doflow.util.process.runner import Timeout
 
-PASS, FAIL = "RESULT: pass", "RESULT: fail"
-#: these are part of a step's key: another text would run the steps of existing pipelines again
-_MUST = 'case "$(tail -n 1 "$1")" in "RESULT: pass") ;; *) tail -n 40 "$1"; exit 1;; esac'
-_TRY = """\
-sh -c "$1" >"$2" 2>&1
-code=$?
-tail -c 20000 "$2"
-case $code in
-  0) result=pass;;
-  126|127) echo "the command cannot be run" >&2; exit $code;;
-  *) [ "$code" -le 128 ] || exit "$code"; result=fail;;
-esac
-kept=$(tail -c 100000 "$2")
-printf '%s\\n\\nRESULT: %s\\n' "$kept" "$result" >"$2"
-"""
+#: part of a step's key, as those of `node_steps` are
 _JUDGE = """\
 for file; do
   case "$(tail -n 1 "$file")" in
@@ -44,32 +42,68 @@ echo "RESULT: pass"
 """
 
 
-def compile_pipeline(path: str, name: str, shown: str) -> Flow:
+def compile_pipeline(path: str, name: str, shown: str, profiles: Sequence[Profile] = ()) -> Flow:
     """The flow of a DOT file; `shown` is its path relative to the project. FlowError with the pipeline's errors."""
     pipeline = parser.read_pipeline(path, shown)
     errors = validate.errors(validate.check_pipeline(pipeline))
     if errors:
         raise FlowError(tuple(Problem(shown, error.line, 1, error.message, error.hint) for error in errors))
+    first, steps = compile_steps(pipeline, profiles)
+    if not steps:
+        raise problem(pipeline, pipeline.line, "the pipeline has nothing to do", "add a node with shape=box")
+    about = " ".join(label_text(pipeline.get("label") or pipeline.name or name).split())
+    protect = tuple(f"/{shown}{more}" for more in ("", ".transitions.jsonl", ".checkpoint.json"))
+    return Flow(name, about, (Param("goal", "what this run is for"),), steps, first, protect, path)
+
+
+def check_runnable(pipeline: Pipeline) -> tuple[Diagnostic, ...]:
+    """All remarks about a pipeline; if it has no errors, also why it can't run, with its line."""
+    found = validate.check_pipeline(pipeline)
+    if validate.errors(found):
+        return found
+    try:
+        compile_steps(pipeline)
+    except FlowError as error:
+        more = (Diagnostic(validate.ERROR, "run", one.line, "", one.message, one.hint) for one in error.problems)
+        return validate.apply_strict((*found, *more), strict=False)
+    return found
+
+
+def compile_steps(pipeline: Pipeline, profiles: Sequence[Profile] = ()) -> tuple[tuple[str, ...], tuple[Step, ...]]:
+    """The steps of a pipeline without errors, and those that run first; FlowError if it can't be run."""
     routed = next((node for node in pipeline.nodes if node.handler == ROUTE), None)
     if routed is not None:
         message = f"{routed.id} is a route, which only a flow supports"
-        raise _error(pipeline, routed.line, message, "run the original flow, or use a diamond")
-    unrolled = unroll.unroll(pipeline)
-    steps = tuple(_Steps(pipeline, unrolled).step(turn) for turn in unrolled.turns.values())
-    if not steps:
-        raise _error(pipeline, pipeline.line, "the pipeline has nothing to do", "add a node with shape=box")
-    about = " ".join(label_text(pipeline.get("label") or pipeline.name or name).split())
-    protect = tuple(f"/{shown}{more}" for more in ("", ".transitions.jsonl", ".checkpoint.json"))
-    return Flow(name, about, (Param("goal", "what this run is for"),), steps, unrolled.first, protect, path)
+        raise problem(pipeline, routed.line, message, "run the original flow, or use a diamond")
+    found = plan_pipeline(pipeline)
+    if isinstance(found, Walk):
+        return found.first, walk_steps.build_steps(found, profiles)
+    return found.first, tuple(_Steps(pipeline, found, profiles).step(turn) for turn in found.turns.values())
 
 
-def _error(pipeline: Pipeline, line: int, message: str, hint: str) -> FlowError:
-    return FlowError((Problem(pipeline.path, line, 1, message, hint),))
+def plan_pipeline(pipeline: Pipeline) -> Unrolled | Walk:
+    """The steps of a pipeline without their content: unrolled, or as a walk where its nodes decide the way."""
+    if routing.is_walked(pipeline):
+        return walk.walk(pipeline)
+    try:
+        found = unroll.unroll(pipeline)
+        for turn in found.turns.values():
+            _refuse_undecidable(pipeline, found, turn)
+        return found
+    except FlowError:
+        return walk.walk(pipeline)  # branches that don't meet before a diamond, too many loops in each other
 
 
-def result_path(turn: NodeRun) -> str:
-    """The result file of a step, in the run's folder."""
-    return f"results/{turn.id}.md"
+def _refuse_undecidable(pipeline: Pipeline, unrolled: Unrolled, turn: NodeRun) -> None:
+    """Refuse a diamond without a command after another one, or after several tries of a node."""
+    if turn.node.handler != CONDITION or turn.node.command:
+        return
+    before = [unrolled.turns[name] for name in turn.after]
+    names = [one.node.id for one in before]
+    odd = next((one.node.id for one in before if one.node.handler == CONDITION or names.count(one.node.id) > 1), "")
+    if odd:
+        message = f"{turn.node.id} comes after {odd}, which has no single result to decide on"
+        raise problem(pipeline, turn.node.line, message, "give it a command of its own")
 
 
 def judges_node(pipeline: Pipeline, node: Node) -> bool:
@@ -79,16 +113,11 @@ def judges_node(pipeline: Pipeline, node: Node) -> bool:
     return not human and any(kinds[edge.to] == CONDITION for edge in pipeline.out_of(node.id))
 
 
-def needs_person(gate: Node) -> bool:
-    """Does a person decide at this gate?"""
-    return not (gate.get("command") or gate.get("agent") or gate.get("prompt"))
-
-
 class _Steps:
     """Builds the steps of one pipeline."""
 
-    def __init__(self, pipeline: Pipeline, unrolled: Unrolled) -> None:
-        self._pipeline, self._unrolled = pipeline, unrolled
+    def __init__(self, pipeline: Pipeline, unrolled: Unrolled, profiles: Sequence[Profile]) -> None:
+        self._pipeline, self._unrolled, self._profiles = pipeline, unrolled, profiles
 
     def step(self, turn: NodeRun) -> Step:
         node = turn.node
@@ -96,9 +125,10 @@ class _Steps:
         origin = Origin(self._pipeline.path, node.line, 1)
         about = " ".join(node.label.split())
         about = f"{about} (try {turn.number})" if turn.number > 1 else about
+        agent, model, _ = dialect.agent_and_model(node, self._profiles)
         common = Step(
-            turn.id, about=about, after=turn.after, origin=origin, agent=node.get("agent"), model=node.get("model"),
-            timeout=self._timeout(node), commit=f"{turn.id}: {about}",
+            turn.id, about=about, after=turn.after, origin=origin, agent=agent, model=model,
+            timeout=step_timeout(self._pipeline, node), commit=f"{turn.id}: {about}",
         )  # fmt: skip
         return make(common, turn)
 
@@ -108,10 +138,9 @@ class _Steps:
         reads = [*self._reports(turn), *self._feedback(turn)]
         design = validate.attribute_value(self._pipeline, node, "solution_design")
         if design and not design.startswith(("/", "~")):
-            reads.append(Read(f"/{self._pathed(node, design)}", optional=True))
-        paths = [path.strip() for path in node.get("writes").split(",") if path.strip()]
-        writes = tuple(self._pathed(node, path) for path in paths) or ("**",)
-        step = replace(step, reads=tuple(reads), writes=writes, makes=(result_path(turn),), from_text=True)
+            reads.append(Read(f"/{checked_path(self._pipeline, node, design)}", optional=True))
+        writes = written_paths(self._pipeline, node)
+        step = replace(step, reads=tuple(reads), writes=writes, makes=(result_path(turn.id),), from_text=True)
         if judges_node(self._pipeline, node):
             return self._answering(step, turn, words)
         run = ("sh", "-c", node.get("check")) if node.get("check") else ()
@@ -122,29 +151,25 @@ class _Steps:
         """An agent that ends its report with pass or fail. Without a diamond after it, only pass is accepted."""
         prompt = Prompt(f"{words}\nAnswer with a report of what you found and did.\n")
         judged = judges_node(self._pipeline, turn.node)
-        run = () if judged else ("sh", "-c", _MUST, "sh", f"{{run_dir}}/{result_path(turn)}")
-        check, made = Check(ends=(PASS, FAIL), run=run), (result_path(turn),)
+        run = () if judged else ("sh", "-c", node_steps.MUST, "sh", f"{{run_dir}}/{result_path(turn.id)}")
+        check, made = Check(ends=(PASS, FAIL), run=run), (result_path(turn.id),)
         return replace(step, prompt=prompt, makes=made, from_text=True, check=check, repair=1 if judged else 0)
 
     def _command(self, step: Step, turn: NodeRun) -> Step:
         node = turn.node
-        command = node.get("command")
-        folder = node.get("working_dir") or node.get("target_dir")
-        if folder:
-            command = f"cd {shlex.quote(self._pathed(node, folder))} && {{ {command}\n}}"
+        command = command_text(self._pipeline, node)
         step = replace(step, kind="shell", agent="", model="", commit="")
         if judges_node(self._pipeline, node):
-            run = ("sh", "-c", _TRY, "sh", command, f"{{run_dir}}/{result_path(turn)}")
-            return replace(step, run=run, makes=(result_path(turn),), reads=self._reports(turn))
+            run = ("sh", "-c", node_steps.TRY, "sh", command, f"{{run_dir}}/{result_path(turn.id)}")
+            return replace(step, run=run, makes=(result_path(turn.id),), reads=self._reports(turn))
         return replace(step, shell=command, reads=self._reports(turn))
 
     def _gate(self, step: Step, turn: NodeRun) -> Step:
         node = turn.node
-        if node.get("command"):
+        if node.command:
             return self._command(step, turn)
         if needs_person(node):
-            question = label_text(node.get("question")) or step.about
-            question = question if question.endswith("?") else f"{question}?"
+            question = gate_question(node, step.about)
             return replace(step, kind="gate", gate=question, agent="", model="", reads=self._reports(turn))
         before = self._unrolled.turns
         workers = {before[name].node.id: before[name].node for name in turn.after if name in before}
@@ -158,26 +183,21 @@ class _Steps:
         most = turn.number - 1
         before = [self._unrolled.turns[name] for name in turn.after]
         judged = [one for one in before if judges_node(self._pipeline, one.node)]
-        again = () if node.get("command") else tuple(one.id for one in judged)
+        again = () if node.command else tuple(one.id for one in judged)
         pause = f"{node.id} still fails after {most} retr{'y' if most == 1 else 'ies'}; fix it by hand"
         otherwise = Route(FAIL, pause=pause, again=again) if turn.last else Route(FAIL, turn.otherwise)
         step = replace(step, kind="shell", routes=(Route(PASS, turn.then), otherwise), agent="", model="", commit="")
-        if node.get("command"):
-            run = ("sh", "-c", _TRY, "sh", node.get("command"), f"{{run_dir}}/{result_path(turn)}")
-            return replace(step, run=run, makes=(result_path(turn),), reads=self._reports(turn))
-        names = [one.node.id for one in before]
-        odd = next((one.node.id for one in before if one.node.handler == CONDITION or names.count(one.node.id) > 1), "")
-        if odd:
-            message = f"{node.id} comes after {odd}, which has no single result to decide on"
-            raise _error(self._pipeline, node.line, message, "give it a command of its own")
-        files = tuple(result_path(one) for one in judged)
+        if node.command:
+            run = ("sh", "-c", node_steps.TRY, "sh", node.command, f"{{run_dir}}/{result_path(turn.id)}")
+            return replace(step, run=run, makes=(result_path(turn.id),), reads=self._reports(turn))
+        files = tuple(result_path(one.id) for one in judged)
         reads = tuple(Read(file) for file in files)
         return replace(step, run=("sh", "-c", _JUDGE, "sh", *(f"{{run_dir}}/{file}" for file in files)), reads=reads)
 
     def _reports(self, turn: NodeRun) -> tuple[Read, ...]:
         """The reports of the steps right before: the step is out of date when they change."""
         before = (self._unrolled.turns[name] for name in turn.after)
-        return tuple(Read(result_path(one), optional=True) for one in before if one.node.handler == CODERGEN)
+        return tuple(Read(result_path(one.id), optional=True) for one in before if one.node.handler == CODERGEN)
 
     def _feedback(self, turn: NodeRun) -> tuple[Read, ...]:
         """The results that made a diamond send the work back: input for the next try."""
@@ -186,21 +206,6 @@ class _Steps:
             for sender in self._unrolled.tries_of(loop) if number > 1 else ():
                 wanted = {other: tries.get(other, count) for other, count in sender.tries} | {loop: number - 1}
                 if dict(sender.tries) == wanted:
-                    names = (sender.id,) if sender.node.get("command") else sender.after
-                    found.update({result_path(self._unrolled.turns[name]): None for name in names})
+                    names = (sender.id,) if sender.node.command else sender.after
+                    found.update({result_path(name): None for name in names})
         return tuple(Read(path, optional=True) for path in found)
-
-    def _timeout(self, node: Node) -> Timeout | None:
-        said = node.get("timeout")
-        if not said:
-            return None
-        try:
-            return replace(Timeout(), max=syntax.seconds(float(said) if said.isdecimal() else said))
-        except syntax.InvalidSyntax as bad:
-            raise _error(self._pipeline, node.line, bad.message, bad.hint) from bad
-
-    def _pathed(self, node: Node, said: str) -> str:
-        try:
-            return syntax.pattern(said.rstrip("/") or said)
-        except syntax.InvalidSyntax as bad:
-            raise _error(self._pipeline, node.line, f"{node.id}: {bad.message}", bad.hint) from bad

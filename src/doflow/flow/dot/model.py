@@ -10,6 +10,8 @@ STATUSES = (PENDING, ACTIVE, IMPL_COMPLETE, VALIDATED, FAILED)
 TERMINAL = (VALIDATED, FAILED)
 CONDITIONS = ("pass", "fail", "partial")
 _SAME = {"outcome=success": "pass", "outcome=fail": "fail", "outcome=partial_success": "partial"}
+#: statuses of other tools
+_SAME_STATUS = {"accepted": "validated"}
 
 #: allowed transitions; only a retry edge (`transitions.requeue`) leads back to pending
 MOVES = {
@@ -32,6 +34,21 @@ SHAPES = {
     CONDITION: "diamond", PARALLEL: "component", FAN_IN: "tripleoctagon", ROUTE: "trapezium",
 }  # fmt: skip
 HANDLERS = {shape.lower(): handler for handler, shape in SHAPES.items()}
+#: shapes that other tools use, besides those of `SHAPES`
+OTHER_SHAPES = {
+    "tab": CODERGEN, "note": CODERGEN, "house": CODERGEN, "octagon": GATE, "rect": CODERGEN,
+    "rectangle": CODERGEN, "square": CODERGEN,
+}  # fmt: skip
+#: names of handlers in other tools; they do the same
+OTHER_HANDLERS = {
+    "research": CODERGEN, "refine": CODERGEN, "acceptance-test-writer": CODERGEN, "agent": CODERGEN, "prompt": CODERGEN,
+    "llm": CODERGEN, "agent_loop": CODERGEN, "stack.manager_loop": CODERGEN, "stack.observe": CODERGEN,
+    "stack.steer": CODERGEN, "command": TOOL, "script": TOOL, "shell": TOOL, "wait.system3": GATE,
+    "wait.cobuilder": GATE, "human": GATE, "wait_human": GATE, "condition": CONDITION, "end": EXIT, "fan_out": PARALLEL,
+    "fan_in": FAN_IN, "parallel.merge": FAN_IN, "merge": FAN_IN,
+}  # fmt: skip
+#: attributes that name the handler, the first known one decides
+HANDLER_NAMES = ("handler", "type", "node_type")
 MAX_RETRIES = 3
 
 
@@ -67,6 +84,7 @@ class Node:
     own: tuple[Attribute, ...] = ()
     statements: tuple[Statement, ...] = ()
     group: str = ""
+    role: str = ""  # start or exit, where only its id tells
 
     def get(self, name: str, default: str = "") -> str:
         return next((value for key, value in self.attributes if key == name), default)
@@ -80,12 +98,23 @@ class Node:
 
     @property
     def handler(self) -> str:
-        """Its `handler`, else by its shape, else '' (unknown). A node without either is a codergen."""
-        return self.get("handler") or HANDLERS.get((self.shape or "box").lower(), "")
+        """What it does: by its `handler` or `type`, else by its shape, else '' (unknown). Without either: a codergen."""
+        if self.role:
+            return self.role
+        named = (self.get(name).lower() for name in HANDLER_NAMES)
+        known = next((found for word in named if (found := OTHER_HANDLERS.get(word, word)) in SHAPES), "")
+        shape = (self.shape or "box").lower()
+        return known or HANDLERS.get(shape) or OTHER_SHAPES.get(shape) or (CODERGEN if self.get("prompt") else "")
 
     @property
     def status(self) -> str:
-        return self.get("status") or PENDING
+        status = self.get("status") or PENDING
+        return _SAME_STATUS.get(status, status)
+
+    @property
+    def command(self) -> str:
+        """The command of a tool, a gate or a diamond, by any of its names."""
+        return self.get("command") or self.get("tool_command") or self.get("script")
 
     @property
     def label(self) -> str:

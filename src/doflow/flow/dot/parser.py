@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from doflow.flow.dot.model import Attribute, Edge, Node, Pipeline, Statement
+from doflow.flow.dot import dialect
+from doflow.flow.dot.model import EXIT, START, Attribute, Edge, Node, Pipeline, Statement
 from doflow.util.errors import FlowError, Problem, WorldError
 
 
@@ -84,11 +85,11 @@ class _Reader:
         if self._peek().kind != "end":
             raise self._wrong(self._peek(), "something stands after the last `}`")
         attributes = {one.name: one.value for one in self._graph}
-        return Pipeline(
-            self._path, self._text, name, tuple(one.node(key) for key, one in self._nodes.items()),
+        return dialect.normalize(Pipeline(
+            self._path, self._text, name, _with_ends([one.node(key) for key, one in self._nodes.items()]),
             tuple(self._edges), tuple(attributes.items()), tuple(top.node.items()),
             head.value == "digraph", head.line, close.start,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def _statements(self, scope: _Scope) -> None:
         while self._peek().kind not in ("}", "end"):
@@ -185,7 +186,15 @@ class _Reader:
         value = self._take()
         if value.kind not in ("id", "keyword"):
             raise self._wrong(value, f"{name.value}= has no value, but {_shown(value)}")
-        return Attribute(name.value, value.value, name.line, name.start, value.start, value.end)
+        end = value.end
+        if self._text[value.start] not in '"<':  # `900s`, `gpt-5.4`: Graphviz wants quotes, other tools take them bare
+            while self._peek().start == end and self._peek().kind in ("id", "keyword", "-") and self._bare():
+                end = self._take().end
+        words = value.value if end == value.end else self._text[value.start : end]
+        return Attribute(name.value, words, name.line, name.start, value.start, end)
+
+    def _bare(self) -> bool:
+        return self._text[self._peek().start] not in '"<'
 
     def _peek(self, ahead: int = 0) -> Token:
         return self._tokens[min(self._place + ahead, len(self._tokens) - 1)]
@@ -207,14 +216,24 @@ class _Reader:
         return _error(self._path, self._text, token.start, token.line, message, hint)
 
 
+def _with_ends(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes; where no shape or handler makes a start or an exit, the node of that name is it."""
+    found = list(nodes)
+    for role, names in ((START, ("start",)), (EXIT, ("exit", "end"))):
+        named = [node for node in found if node.id.lower() in names]
+        if len(named) == 1 and not any(node.handler == role for node in found):
+            found[found.index(named[0])] = replace(named[0], role=role)
+    return tuple(found)
+
+
 def _shown(token: Token) -> str:
     return "the end of the file" if token.kind == "end" else f"`{token.value or token.kind}`"
 
 
-_SKIP = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/|(?:(?<=\n)|\A)#[^\n]*)+", re.DOTALL)
+_SKIP = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/|(?<!\S)#[^\n]*)+", re.DOTALL)
 _TOKEN = re.compile(
-    r'(?P<sign>->|--|[{}\[\]=;,:+])|(?P<quoted>"(?:[^"\\]|\\.)*")'
-    r"|(?P<id>[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\u0080-\U0010ffff]*|-?(?:\.\d+|\d+(?:\.\d*)?))",
+    r'(?P<sign>->|--|[{}\[\]=;,:+]|(?<=\w)-(?=[A-Za-z]))|(?P<quoted>"(?:[^"\\]|\\.)*")'
+    r"|(?P<id>[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\u0080-\U0010ffff]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*|-?(?:\.\d+|\d+(?:\.\d*)?))",
     re.DOTALL,
 )
 _ESCAPED = re.compile(r'\\(["\\]|\r?\n)')

@@ -7,6 +7,7 @@ inside two loops is counted in both (`build-2-3`: the third try within the secon
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -71,7 +72,7 @@ class _Unroller:
             if self._nodes[name].handler == CONDITION
         }
         self._loops = {name: self._loop(name) for name, body in self._body.items() if body}
-        self._slugs = _slugs(pipeline, work)
+        self._slugs = slugs(work)
         self._turns: dict[str, NodeRun] = {}
         self._before: dict[str, tuple[str, ...]] = {}
 
@@ -194,15 +195,14 @@ class _Unroller:
         return FlowError((Problem(self._pipeline.path, node.line, 1, message, hint),))
 
 
-def _slugs(pipeline: Pipeline, names: Sequence[str]) -> dict[str, str]:
-    """A valid task and file name for each node."""
+def slugs(names: Sequence[str]) -> dict[str, str]:
+    """A valid task and file name for each node; of equal ones all but the first get a letter."""
     found: dict[str, str] = {}
     for name in names:
-        slug = _OTHER.sub("-", name.lower()).strip("-_")[:48] or "node"
-        if slug in found.values():
-            node = pipeline.node(name)
-            line = node.line if node else 1
-            message = f"two nodes would have the step name {slug}"
-            raise FlowError((Problem(pipeline.path, line, 1, message, "rename one"),))
+        slug = base = _OTHER.sub("-", name.lower()).strip("-_")[:48] or "node"
+        for letter in string.ascii_lowercase[1:]:
+            if slug not in found.values():
+                break
+            slug = f"{base}-{letter}"
         found[name] = slug
     return found

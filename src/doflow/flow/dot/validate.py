@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from doflow.flow.dot import order
+from doflow.flow.dot import conditions, dialect, order, routing
 from doflow.flow.dot.model import (
     CODERGEN,
     CONDITION,
-    CONDITIONS,
     EXIT,
     GATE,
     HANDLERS,
+    MAX_RETRIES,
+    OTHER_HANDLERS,
     SHAPES,
     START,
     STATUSES,
     TOOL,
+    Edge,
     Node,
     Pipeline,
     label_text,
 )
+from doflow.flow.model import Profile
 
 #: a note only concerns runs under a guardian; `strict` doesn't change it
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -76,7 +79,7 @@ def _ends(pipeline: Pipeline) -> Iterator[Diagnostic]:
         if not found:
             hint = f'add: {word} [shape={shape} handler="{handler}"]'
             yield Diagnostic(ERROR, f"one-{word}", pipeline.line, "", f"no {word} node (shape={shape})", hint)
-        for node in found[1:]:
+        for node in found[1:] if handler == START else ():
             yield _wrong(f"one-{word}", node, f"{node.id} is a second {word}; the first is {found[0].id}", "keep one")
         for node in found:
             edges = pipeline.into(node.id) if handler == START else pipeline.out_of(node.id)
@@ -103,56 +106,104 @@ def _reached(pipeline: Pipeline) -> Iterator[Diagnostic]:
 
 
 def _handlers(pipeline: Pipeline) -> Iterator[Diagnostic]:
-    """Known handlers with their shape and required attributes."""
-    needs = {CODERGEN: ("bead_id", "worker_type"), TOOL: ("command",)}
+    """Known handlers or shapes, and a command for each tool."""
+    unknown: list[Node] = []
+    unfit: list[Node] = []
     for node in pipeline.nodes:
         shape = node.shape or "box"
+        word = node.get("handler")
         if node.handler not in SHAPES:
             known = ", ".join(f"{name} ({form})" for name, form in SHAPES.items())
-            what = f"handler {node.handler!r}" if node.handler else f"shape {shape!r}"
+            what = f"handler {word!r} and shape {shape!r}" if word else f"shape {shape!r}"
             yield _wrong("handler", node, f"{node.id} has an unknown {what}", f"handlers: {known}")
-        elif node.shape and HANDLERS.get(shape.lower()) != node.handler:
-            message = f"{node.id} has handler {node.handler} and shape {shape}, which do not match"
-            yield _wrong("shape", node, message, f"write shape={SHAPES[node.handler]}")
-        for name in needs.get(node.handler, ()):
-            if not node.get(name):
-                hint = f"doflow dot node modify {pipeline.path} {node.id} --set {name}=…"
-                yield _wrong("required", node, f"{node.id} ({node.handler}) has no {name}", hint)
-
-
-def _diamonds(pipeline: Pipeline) -> Iterator[Diagnostic]:
-    for node in pipeline.nodes:
-        ways = sorted(edge.condition or "nothing" for edge in pipeline.out_of(node.id))
-        if node.handler == CONDITION and ways != ["fail", "pass"]:
-            said = f"has {len(ways)} ({', '.join(ways)})" if ways else "has none"
-            message = f"{node.id} must have exactly two edges, pass and fail; it {said}"
-            yield _wrong(
-                "diamond", node, message, 'write [condition="pass"] at one edge and [condition="fail"] at the other'
-            )
+        elif word and OTHER_HANDLERS.get(word.lower(), word.lower()) not in SHAPES:
+            unknown.append(node)
+        elif node.shape and not node.role and HANDLERS.get(shape.lower(), node.handler) != node.handler:
+            unfit.append(node)
+        if node.handler == TOOL and not node.command:
+            hint = f"doflow dot node modify {pipeline.path} {node.id} --set command=…"
+            yield _wrong("required", node, f"{node.id} (tool) has no command", hint)
+    if unknown:
+        words = ", ".join(dict.fromkeys(node.get("handler") for node in unknown))
+        message = f"unknown handlers, whose nodes do what their shape says: {words}"
+        yield _doubtful("handler", unknown[0], message, f"handlers: {', '.join(SHAPES)}")
+    if unfit:
+        message = f"the handler decides, not the shape, at: {_names(unfit)}"
+        yield _doubtful("shape", unfit[0], message, f"write shape={SHAPES[unfit[0].handler]} at {unfit[0].id}")
 
 
 def _edges(pipeline: Pipeline) -> Iterator[Diagnostic]:
-    seen: set[tuple[str, str, str]] = set()
+    """Conditions that can be evaluated, edges once, a way out of each diamond, retry targets that exist."""
+    seen: set[tuple[str, str, str, str]] = set()
     for edge in pipeline.edges:
-        if edge.condition not in ("", *CONDITIONS):
-            message = f"{edge.start} -> {edge.to} has an unknown condition {edge.condition!r}"
-            yield Diagnostic(ERROR, "condition", edge.line, edge.start, message, f"conditions: {', '.join(CONDITIONS)}")
-        same = (edge.start, edge.to, edge.condition)
+        try:
+            conditions.parse_condition(edge.condition or "pass")
+        except conditions.InvalidCondition as bad:
+            message = f"{edge.start} -> {edge.to} has a condition that cannot be evaluated: {bad}"
+            hint = "write pass, fail, outcome=success, outcome!=fail, preferred_label=…, context.key=…, joined by &&"
+            yield Diagnostic(ERROR, "condition", edge.line, edge.start, message, hint)
+        same = (edge.start, edge.to, edge.condition, edge.get("label"))
         if same in seen:
             yield Diagnostic(WARNING, "twice", edge.line, edge.start, f"{edge.start} -> {edge.to} is a duplicate edge")
         seen.add(same)
+    for node in pipeline.nodes:
+        if node.handler == CONDITION and not pipeline.out_of(node.id):
+            hint = 'add an edge with [condition="pass"] and one with [condition="fail"]'
+            yield _wrong("diamond", node, f"{node.id} decides, but has no edges to choose from", hint)
+        for name in ("retry_target", "fallback_retry_target"):
+            if node.get(name) and pipeline.node(node.get(name)) is None:
+                message = f"{name} of {node.id} is {node.get(name)}, which is no node"
+                yield _wrong("retry-target", node, message, "name a node of this pipeline")
 
 
 def _cycles(pipeline: Pipeline) -> Iterator[Diagnostic]:
-    """No cycles, except by the fail edge of a diamond."""
-    kinds = {node.id: node.handler for node in pipeline.nodes}
-    fails = {(e.start, e.to) for e in pipeline.edges if e.condition == "fail" and kinds[e.start] == CONDITION}
-    reach = order.reachable(pipeline, fails)
-    round_ = [node for node in pipeline.nodes if node.id in reach[node.id]]
-    if round_:
-        names = ", ".join(node.id for node in round_)
-        hint = 'only the edge of a diamond with condition="fail" may lead back'
-        yield _wrong("circle", round_[0], f"dependency cycle: {names}", hint)
+    """Every loop has a condition that ends it."""
+    graph = routing.Graph(pipeline)
+    reach = order.reachable(pipeline)
+    exits = {node.id for node in pipeline.nodes if node.handler == EXIT}
+    free: list[Edge] = []
+    for edge in graph.back_edges:
+        start = graph.nodes[edge.start]
+        loop = [node.id for node in pipeline.nodes if node.id in reach[edge.start] and edge.start in reach[node.id]]
+        out = pipeline.out_of(edge.start)
+        chosen = edge.condition or start.handler == CONDITION or routing.asks_for_choice(pipeline, start)
+        default = any(one.get("condition") or one.condition for one in out)
+        if exits and not exits & reach[edge.start]:
+            message = f"dependency cycle: {', '.join(loop)} never ends: no edge leads out of it"
+            yield Diagnostic(
+                ERROR, "circle", edge.line, edge.start, message, "add an edge with a condition that leaves it"
+            )
+        elif not chosen and not default and any(not graph.leads_back(one.start, one.to) for one in out):
+            message = f"dependency cycle: {', '.join(loop)}: {edge.start} -> {edge.to} leads back without a condition"
+            yield Diagnostic(ERROR, "circle", edge.line, edge.start, message, 'write [condition="fail"] at that edge')
+        elif not any(_is_conditional(pipeline, name) for name in loop):
+            message = f"dependency cycle: {', '.join(loop)}: no edge in it has a condition"
+            yield Diagnostic(
+                ERROR, "circle", edge.line, edge.start, message, 'write [condition="fail"] at the edge back'
+            )
+        elif not routing.bounded_by_file(graph, edge) and routing.is_walked(pipeline):
+            free.append(edge)
+    if free:
+        names = ", ".join(f"{edge.start} -> {edge.to}" for edge in free[:5]) + (", …" if len(free) > 5 else "")
+        message = f"loops without max_visits or max_retries are taken {MAX_RETRIES} times at most: {names}"
+        hint = f"set max_visits at a node, or default_max_retries at the graph, if {MAX_RETRIES} is not right"
+        yield Diagnostic(WARNING, "loop", free[0].line, free[0].start, message, hint)
+
+
+def _is_conditional(pipeline: Pipeline, name: str) -> bool:
+    node = pipeline.node(name)
+    out = pipeline.out_of(name)
+    decides = node is not None and (node.handler == CONDITION or routing.asks_for_choice(pipeline, node))
+    return (decides and len({edge.to for edge in out}) > 1) or any(edge.condition for edge in out)
+
+
+def _attributes(pipeline: Pipeline) -> Iterator[Diagnostic]:
+    """Attributes that are not understood, named once."""
+    found = dialect.unknown_attributes(pipeline)
+    if found:
+        message = f"attributes that doflow does not use: {', '.join(found)}"
+        line = min(found.values())
+        yield Diagnostic(WARNING, "attribute", line, "", message, "doflow's own are in docs/pipelines.md")
 
 
 def _values(pipeline: Pipeline) -> Iterator[Diagnostic]:
@@ -160,7 +211,7 @@ def _values(pipeline: Pipeline) -> Iterator[Diagnostic]:
         if node.status not in STATUSES:
             hint = f"statuses: {', '.join(STATUSES)}"
             yield _wrong("status", node, f"{node.id} has an unknown status {node.status!r}", hint)
-        for name in ("max_retries", "retry_count"):
+        for name in ("max_retries", "max_visits", "retry_count"):
             if node.has(name) and not node.get(name).isdecimal():
                 yield _wrong("number", node, f"{name} of {node.id} is {node.get(name)!r}, not a whole number")
         if node.has("promise_ac") and not (node.get("promise_id") or pipeline.get("promise_id")):
@@ -170,22 +221,50 @@ def _values(pipeline: Pipeline) -> Iterator[Diagnostic]:
 
 
 def _codergen(pipeline: Pipeline) -> Iterator[Diagnostic]:
-    """Attributes that a worker should have, and a gate after it."""
+    """Attributes that a worker should have, and a gate after it; each named once."""
     reach = order.reachable(pipeline)
     judges = {node.id for node in pipeline.nodes if node.handler == GATE}
+    workers = [node for node in pipeline.nodes if node.handler == CODERGEN]
+    for names in (_TRACED, ("acceptance",)):
+        missing = {name: [node for node in workers if not _given(pipeline, node, name)] for name in names}
+        absent = [name for name, nodes in missing.items() if nodes]
+        if absent:
+            nodes = [node for node in workers if any(node in missing[name] for name in absent)]
+            hint = f"doflow dot node modify {pipeline.path} {nodes[0].id} --set {absent[0]}=…"
+            yield _doubtful(absent[0], nodes[0], f"no {', '.join(absent)} at {_names(nodes)}", hint)
+    unjudged = [node for node in workers if not judges & reach[node.id]]
+    if unjudged and not any(node.handler in (TOOL, CONDITION) for node in pipeline.nodes):
+        message = f"no gate comes after {_names(unjudged)}: the work is not validated"
+        yield _doubtful("gate", unjudged[0], message, "add a node with shape=hexagon after it")
+
+
+#: attributes that trace a worker's node to its requirements
+_TRACED = ("prd_ref", "bead_id", "worker_type")
+
+
+def _given(pipeline: Pipeline, node: Node, name: str) -> bool:
+    return bool(node.get(name) or (name == "prd_ref" and pipeline.get(name)))
+
+
+def _names(nodes: Sequence[Node]) -> str:
+    more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
+    return ", ".join(node.id for node in nodes[:5]) + more
+
+
+_RULES: tuple[Rule, ...] = (_ends, _reached, _handlers, _edges, _cycles, _values, _codergen, _attributes)
+
+
+def unmapped_models(pipeline: Pipeline, profiles: Sequence[Profile]) -> Iterator[Diagnostic]:
+    """Models and providers that no profile of the settings is for, named once."""
+    found: dict[str, Node] = {}
     for node in pipeline.nodes:
-        if node.handler != CODERGEN:
-            continue
-        for name in ("prd_ref", "acceptance"):
-            if not node.get(name) and not (name == "prd_ref" and pipeline.get(name)):
-                hint = f"doflow dot node modify {pipeline.path} {node.id} --set {name}=…"
-                yield _doubtful(name, node, f"{node.id} has no {name}", hint)
-        if not judges & reach[node.id]:
-            hint = "add a node with shape=hexagon after it"
-            yield _doubtful("gate", node, f"no gate comes after {node.id}: its work is not validated", hint)
-
-
-_RULES: tuple[Rule, ...] = (_ends, _reached, _handlers, _diamonds, _edges, _cycles, _values, _codergen)
+        missing = dialect.agent_and_model(node, profiles)[2] if node.handler == CODERGEN else ""
+        if missing:
+            found.setdefault(missing, node)
+    if found:
+        first = next(iter(found.values()))
+        message = f"no profile is for {', '.join(found)}: the default agent does it, with its own model"
+        yield _doubtful("model", first, message, "add a profile with this `model` under `agents:` in doflow.yaml")
 
 
 def missing_references(pipeline: Pipeline, root: str) -> Iterator[Diagnostic]:

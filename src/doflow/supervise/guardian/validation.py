@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from doflow.flow import findings
-from doflow.flow.dot import validate
+from doflow.flow.dot import routing, validate
 from doflow.flow.dot.model import CODERGEN, CONDITION, FAILED, GATE, TERMINAL, TOOL, Node, Pipeline
 from doflow.supervise import judge
 from doflow.supervise.guardian import state
@@ -56,6 +56,11 @@ def refuse_invalid(pipeline: Pipeline, context: PipelineContext) -> None:
     wrong = validate.errors(validate.check_pipeline(pipeline))
     if wrong:
         raise FlowError(tuple(Problem(pipeline.path, one.line, 1, one.message, one.hint) for one in wrong))
+    if routing.is_walked(pipeline):
+        message = (
+            f"{pipeline.path}: a guardian cannot follow conditions at nodes other than diamonds, or loops over them"
+        )
+        raise UsageError(message, f"add it to `pipelines:` in doflow.yaml, then: doit {context.pipeline}")
     for node in pipeline.nodes:
         found = validation_means(node, context)
         worker = orchestrator.agent_for(node, context.settings)

@@ -1,0 +1,120 @@
+"""Conditions of edges: `pass`, `outcome=success && context.tests=green`, `preferred_label!=Fix`; parsed and evaluated. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+PASS, FAIL, PARTIAL = "pass", "fail", "partial"
+OUTCOME, LABEL = "outcome", "preferred_label"
+OUTCOME_WORDS = {
+    PASS: ("pass", "passed", "success", "succeeded", "ok", "yes", "true", "approve", "approved"),
+    FAIL: ("fail", "failed", "failure", "error", "no", "false", "reject", "rejected"),
+    PARTIAL: ("partial", "partial_success"),
+}
+_WORDS = {word: outcome for outcome, words in OUTCOME_WORDS.items() for word in words}
+_KEYS = {"outcome": OUTCOME, "status": OUTCOME, "last_status": OUTCOME, "preferred_label": LABEL,
+         "preferred_next_label": LABEL}  # fmt: skip
+_CLAUSE = re.compile(r"\$?([A-Za-z_][\w.-]*)\s*(?:(!=|==?|\bcontains\b)\s*(.*))?", re.DOTALL)
+_ACCELERATOR = re.compile(r"\[(\w+)\]\s*|(\w)\)\s+|(\w)\s+-\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """`key op value`; `op`: `=`, `!=`, `contains`, or `set` (the key has a value)."""
+
+    key: str
+    op: str
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """It holds if all clauses of one of the alternatives hold."""
+
+    text: str
+    any_of: tuple[tuple[Clause, ...], ...]
+
+    def named_keys(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(clause.key for clauses in self.any_of for clause in clauses))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a node ended: its outcome, the label it prefers, and the values known so far."""
+
+    outcome: str = PASS
+    label: str = ""
+    context: Mapping[str, str] = field(default_factory=dict)
+
+    def value(self, key: str) -> str:
+        return self.outcome if key == OUTCOME else self.label if key == LABEL else self.context.get(key, "")
+
+
+class InvalidCondition(ValueError):
+    """A condition that cannot be evaluated; its text says why."""
+
+
+def parse_condition(text: str) -> Condition:
+    """The condition of an edge; InvalidCondition if it isn't one."""
+    alternatives = tuple(tuple(_clause(part) for part in one.split("&&")) for one in text.split("||"))
+    return Condition(text, alternatives)
+
+
+def holds(condition: Condition, result: Result) -> bool:
+    return any(all(_holds(clause, result) for clause in clauses) for clauses in condition.any_of)
+
+
+def canonical_outcome(word: str) -> str:
+    """The outcome that a word stands for: pass, fail, partial, or the word itself."""
+    bare = word.strip().lower()
+    return _WORDS.get(bare, bare)
+
+
+def canonical_label(label: str) -> str:
+    """A label as it is compared: lower case, without its accelerator key (`[A] Approve`, `A) Approve`, `A - Approve`)."""
+    bare = label.strip()
+    found = _ACCELERATOR.match(bare)
+    return " ".join((bare[found.end() :] if found else bare).lower().split())
+
+
+def accelerator(label: str) -> str:
+    """The key of a label in lower case; '' = it has none."""
+    found = _ACCELERATOR.match(label.strip())
+    return next((one.lower() for one in found.groups() if one), "") if found else ""
+
+
+def _clause(text: str) -> Clause:
+    bare = text.strip()
+    if bare.lower() in _WORDS and "=" not in bare:
+        return Clause(OUTCOME, "=", _WORDS[bare.lower()])
+    found = _CLAUSE.fullmatch(bare)
+    if (
+        not found
+        or (not found[2] and not found[1].startswith("context."))
+        or any(sign in (found[3] or "") for sign in "<>=")
+    ):
+        raise InvalidCondition(
+            f"{bare!r} is not of the form key=value or key!=value" if bare else "it has an empty part"
+        )
+    name, op, value = found[1], found[2] or "set", (found[3] or "").strip().strip("'\"")
+    key = _KEYS.get(name, name.removeprefix("context."))
+    if key == OUTCOME:
+        value = canonical_outcome(value)
+    elif key == LABEL:
+        value = canonical_label(value)
+    return Clause(key, "=" if op == "==" else op, value)
+
+
+def _holds(clause: Clause, result: Result) -> bool:
+    value = result.value(clause.key)
+    if clause.key == OUTCOME:
+        value = canonical_outcome(value)
+    elif clause.key == LABEL:
+        value = canonical_label(value)
+    if clause.op == "set":
+        return value not in ("", "false")
+    if clause.op == "contains":
+        return clause.value in value
+    return (value == clause.value) == (clause.op == "=")

@@ -1,0 +1,76 @@
+"""What the steps of a pipeline share: results, shell scripts, time limits, paths, commands in their folders."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+from doflow.flow.dot.model import Node, Pipeline, label_text
+from doflow.flow.parsing import syntax
+from doflow.util.errors import FlowError, Problem
+from doflow.util.process.runner import Timeout
+
+PASS, FAIL = "RESULT: pass", "RESULT: fail"
+#: these are part of a step's key: another text would run the steps of existing pipelines again
+MUST = 'case "$(tail -n 1 "$1")" in "RESULT: pass") ;; *) tail -n 40 "$1"; exit 1;; esac'
+TRY = """\
+sh -c "$1" >"$2" 2>&1
+code=$?
+tail -c 20000 "$2"
+case $code in
+  0) result=pass;;
+  126|127) echo "the command cannot be run" >&2; exit $code;;
+  *) [ "$code" -le 128 ] || exit "$code"; result=fail;;
+esac
+kept=$(tail -c 100000 "$2")
+printf '%s\\n\\nRESULT: %s\\n' "$kept" "$result" >"$2"
+"""
+
+
+def result_path(step: str) -> str:
+    """The result file of a step, in the run's folder."""
+    return f"results/{step}.md"
+
+
+def problem(pipeline: Pipeline, line: int, message: str, hint: str) -> FlowError:
+    return FlowError((Problem(pipeline.path, line, 1, message, hint),))
+
+
+def step_timeout(pipeline: Pipeline, node: Node) -> Timeout | None:
+    said = node.get("timeout")
+    if not said:
+        return None
+    try:
+        if said.endswith("ms") and said[:-2].isdecimal():
+            return replace(Timeout(), max=max(1.0, int(said[:-2]) / 1000))
+        if said.endswith("d") and said[:-1].isdecimal():
+            return replace(Timeout(), max=int(said[:-1]) * 86400.0)
+        return replace(Timeout(), max=syntax.seconds(float(said) if said.isdecimal() else said))
+    except syntax.InvalidSyntax as bad:
+        raise problem(pipeline, node.line, bad.message, bad.hint) from bad
+
+
+def checked_path(pipeline: Pipeline, node: Node, said: str) -> str:
+    try:
+        return syntax.pattern(said.rstrip("/") or said)
+    except syntax.InvalidSyntax as bad:
+        raise problem(pipeline, node.line, f"{node.id}: {bad.message}", bad.hint) from bad
+
+
+def command_text(pipeline: Pipeline, node: Node) -> str:
+    """The command of a node, in its folder."""
+    folder = node.get("working_dir") or node.get("target_dir")
+    if not folder:
+        return node.command
+    return f"cd {shlex.quote(checked_path(pipeline, node, folder))} && {{ {node.command}\n}}"
+
+
+def written_paths(pipeline: Pipeline, node: Node) -> tuple[str, ...]:
+    """What its agent may change: `writes`, else everything that isn't protected."""
+    paths = [path.strip() for path in node.get("writes").split(",") if path.strip()]
+    return tuple(checked_path(pipeline, node, path) for path in paths) or ("**",)
+
+
+def gate_question(node: Node, about: str) -> str:
+    question = label_text(node.get("question")) or about
+    return question if question.endswith("?") else f"{question}?"
