@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from doflow.flow.dot import dialect, node_steps, parser, routing, unroll, validate, walk, walk_steps
-from doflow.flow.dot.model import CODERGEN, CONDITION, GATE, ROUTE, TOOL, Node, Pipeline, label_text
+from doflow.flow.dot.model import CODERGEN, CONDITION, GATE, ROUTE, TOOL, Node, Pipeline, attribute_value, label_text
 from doflow.flow.dot.node_steps import (
     FAIL as FAIL,
     PASS as PASS,
@@ -134,9 +134,9 @@ class _Steps:
 
     def _work(self, step: Step, turn: NodeRun) -> Step:
         node = turn.node
-        words = validate.prompt_text(self._pipeline, node)
+        words = node_steps.prompt_text(self._pipeline, node)
         reads = [*self._reports(turn), *self._feedback(turn)]
-        design = validate.attribute_value(self._pipeline, node, "solution_design")
+        design = attribute_value(self._pipeline, node, "solution_design")
         if design and not design.startswith(("/", "~")):
             reads.append(Read(f"/{checked_path(self._pipeline, node, design)}", optional=True))
         writes = written_paths(self._pipeline, node)
@@ -174,7 +174,7 @@ class _Steps:
         before = self._unrolled.turns
         workers = {before[name].node.id: before[name].node for name in turn.after if name in before}
         judged = tuple(worker for worker in workers.values() if worker.handler == CODERGEN)
-        words = validate.review_text(self._pipeline, node, judged)
+        words = node_steps.review_text(self._pipeline, node, judged)
         return self._answering(replace(step, reads=self._reports(turn)), turn, words)
 
     def _diamond(self, step: Step, turn: NodeRun) -> Step:

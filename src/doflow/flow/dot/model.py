@@ -185,3 +185,8 @@ def label_text(words: str) -> str:
     for sign in ("\\n", "\\l", "\\r"):
         words = words.replace(sign, "\n")
     return words.strip()
+
+
+def attribute_value(pipeline: Pipeline, node: Node, name: str) -> str:
+    """An attribute of a node, with the graph's value as default for `prd_ref` and paths."""
+    return node.get(name) or (pipeline.get(name) if name in ("prd_ref", "solution_design", "target_dir") else "")

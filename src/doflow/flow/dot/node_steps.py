@@ -1,11 +1,11 @@
-"""What the steps of a pipeline share: results, shell scripts, time limits, paths, commands in their folders."""
+"""What the steps of a pipeline share: prompts, results, shell scripts, time limits, paths, commands in their folders."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import replace
 
-from doflow.flow.dot.model import Node, Pipeline, label_text
+from doflow.flow.dot.model import Node, Pipeline, attribute_value, label_text
 from doflow.flow.parsing import syntax
 from doflow.util.errors import FlowError, Problem
 from doflow.util.process.runner import Timeout
@@ -74,3 +74,40 @@ def written_paths(pipeline: Pipeline, node: Node) -> tuple[str, ...]:
 def gate_question(node: Node, about: str) -> str:
     question = label_text(node.get("question")) or about
     return question if question.endswith("?") else f"{question}?"
+
+
+#: a step's key holds its prompt: other words would run the steps of existing pipelines again
+_LINES = (
+    ("prd_ref", "The requirements are in", ""),
+    ("prd_section", "The section that concerns you:", ""),
+    ("solution_design", "The solution design, which you read first:", "`"),
+    ("target_dir", "Work in the folder", "`"),
+    ("bead_id", "The issue that this belongs to:", ""),
+    ("worker_type", "You work as:", ""),
+)
+
+
+def prompt_text(pipeline: Pipeline, node: Node) -> str:
+    """The prompt of a worker: the task, its documents, and the acceptance criteria."""
+    lines = [f"# {node.label}", ""]
+    if node.get("prompt"):
+        lines += [label_text(node.get("prompt")), ""]
+    for name, words, quote in _LINES:
+        said = attribute_value(pipeline, node, name)
+        lines += [f"- {words} {quote}{said}{quote}"] if said else []
+    acceptance = label_text(node.get("acceptance"))
+    if acceptance:
+        lines += ["", "## It is accepted when", "", acceptance]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def review_text(pipeline: Pipeline, node: Node, judged: tuple[Node, ...]) -> str:
+    """The prompt of a reviewer: the reviewed assignments and the acceptance criteria."""
+    lines = [f"# {node.label}", ""]
+    lines += [label_text(node.get("prompt")), ""] if node.get("prompt") else []
+    lines += ["Look at the work and decide whether it is accepted. Change nothing.", ""]
+    for one in judged:
+        lines += [f"## The assignment of {one.id}", "", prompt_text(pipeline, one)]
+    if node.get("acceptance"):
+        lines += ["## It is accepted when", "", label_text(node.get("acceptance"))]
+    return "\n".join(lines).rstrip() + "\n"

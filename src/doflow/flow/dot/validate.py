@@ -22,7 +22,7 @@ from doflow.flow.dot.model import (
     Edge,
     Node,
     Pipeline,
-    label_text,
+    attribute_value,
 )
 from doflow.flow.model import Profile
 
@@ -282,45 +282,3 @@ def missing_references(pipeline: Pipeline, root: str) -> Iterator[Diagnostic]:
                 command = f"doflow dot node modify {pipeline.path} {node.id} --set {name}=…"
                 hint = f"create it, or fix its path (relative to {root}): {command}"
                 yield _doubtful(name, node, f"{node.id} refers to {what} {path}, which does not exist", hint)
-
-
-#: a step's key holds its prompt: other words would run the steps of existing pipelines again
-_LINES = (
-    ("prd_ref", "The requirements are in", ""),
-    ("prd_section", "The section that concerns you:", ""),
-    ("solution_design", "The solution design, which you read first:", "`"),
-    ("target_dir", "Work in the folder", "`"),
-    ("bead_id", "The issue that this belongs to:", ""),
-    ("worker_type", "You work as:", ""),
-)
-
-
-def attribute_value(pipeline: Pipeline, node: Node, name: str) -> str:
-    """An attribute of a node, with the graph's value as default for `prd_ref` and paths."""
-    return node.get(name) or (pipeline.get(name) if name in ("prd_ref", "solution_design", "target_dir") else "")
-
-
-def prompt_text(pipeline: Pipeline, node: Node) -> str:
-    """The prompt of a worker: the task, its documents, and the acceptance criteria."""
-    lines = [f"# {node.label}", ""]
-    if node.get("prompt"):
-        lines += [label_text(node.get("prompt")), ""]
-    for name, words, quote in _LINES:
-        said = attribute_value(pipeline, node, name)
-        lines += [f"- {words} {quote}{said}{quote}"] if said else []
-    acceptance = label_text(node.get("acceptance"))
-    if acceptance:
-        lines += ["", "## It is accepted when", "", acceptance]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def review_text(pipeline: Pipeline, node: Node, judged: tuple[Node, ...]) -> str:
-    """The prompt of a reviewer: the reviewed assignments and the acceptance criteria."""
-    lines = [f"# {node.label}", ""]
-    lines += [label_text(node.get("prompt")), ""] if node.get("prompt") else []
-    lines += ["Look at the work and decide whether it is accepted. Change nothing.", ""]
-    for one in judged:
-        lines += [f"## The assignment of {one.id}", "", prompt_text(pipeline, one)]
-    if node.get("acceptance"):
-        lines += ["## It is accepted when", "", label_text(node.get("acceptance"))]
-    return "\n".join(lines).rstrip() + "\n"

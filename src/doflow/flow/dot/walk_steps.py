@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from doflow.flow.dot import conditions, dialect, node_steps, routing, validate
+from doflow.flow.dot import conditions, dialect, node_steps, routing
 from doflow.flow.dot.conditions import LABEL, OUTCOME, Clause
-from doflow.flow.dot.model import CODERGEN, CONDITION, EXIT, GATE, Node, label_text
+from doflow.flow.dot.model import CODERGEN, CONDITION, EXIT, GATE, Node, attribute_value, label_text
 from doflow.flow.dot.node_steps import MUST, TRY, checked_path, command_text, gate_question, result_path, step_timeout
 from doflow.flow.dot.routing import Option
 from doflow.flow.dot.walk import Walk, WalkStep
@@ -135,9 +135,9 @@ class _Builder:
 
     def _work(self, step: Step, one: WalkStep) -> Step:
         node = one.node
-        words = validate.prompt_text(self._pipeline, node)
+        words = node_steps.prompt_text(self._pipeline, node)
         reads = [*step.reads]
-        design = validate.attribute_value(self._pipeline, node, "solution_design")
+        design = attribute_value(self._pipeline, node, "solution_design")
         if design and not design.startswith(("/", "~")):
             reads.append(Read(f"/{checked_path(self._pipeline, node, design)}", optional=True))
         writes = node_steps.written_paths(self._pipeline, node)
@@ -151,7 +151,7 @@ class _Builder:
     def _review(self, step: Step, one: WalkStep) -> Step:
         before = {visit: self._graph.nodes[visit[0]] for visit in one.sources}
         workers = {node.id: node for node in before.values() if node.handler == CODERGEN}
-        words = validate.review_text(self._pipeline, one.node, tuple(workers.values()))
+        words = node_steps.review_text(self._pipeline, one.node, tuple(workers.values()))
         step = replace(step, makes=(result_path(one.id),), from_text=True)
         judged = self._judged(one.node)
         run = () if judged else ("sh", "-c", MUST, "sh", f"{{run_dir}}/{result_path(one.id)}")

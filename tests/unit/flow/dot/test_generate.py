@@ -8,7 +8,7 @@ import pytest
 from tests.support import checkout
 
 from doflow.flow import diagram, plan, subflow, tasklist
-from doflow.flow.dot import compiler, generate, order, parser, validate
+from doflow.flow.dot import compiler, generate, node_steps, order, parser, validate
 from doflow.flow.model import Flow, Prompt, Route, Settings, Step
 from doflow.flow.parsing import loader
 
@@ -109,7 +109,7 @@ def test_r2_89_a_worker_is_told_all_that_its_node_says() -> None:
         solution_design="docs/design.md" target_dir="app/" bead_id="B-1" worker_type="backend" acceptance="Tests\\npass"] }"""
     found = parser.parse_pipeline(text)
 
-    words = validate.prompt_text(found, found.node("a"))
+    words = node_steps.prompt_text(found, found.node("a"))
 
     for said in (
         "# Build\nit",
