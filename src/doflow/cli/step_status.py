@@ -82,7 +82,9 @@ def list_lines(context: RunContext, held: bool = False) -> tuple[Line, ...]:
         lines += [replace(line, state="waiting") if line in deferred else line for line in found]
         if not ready or any(line.state not in SETTLED for line in found if line not in deferred) or name in revisers:
             unsettled.add(name)
-        if any(line.reasons or line.maybe for line in found if line.role in WORK) and not _faulty(found):
+        if any(line.reasons or line.maybe for line in found if line.role in WORK) and not any(
+            line.role == FAULT for line in found
+        ):
             changing |= dict.fromkeys(_changes(step, context), name)
         if _moves(step, found, context):
             moved.add(name)
@@ -247,11 +249,9 @@ def _placed(line: Line, ready: bool, held: bool, context: RunContext) -> Line:
     """The line with its state, given whether earlier steps are done."""
     if held and line.name in context.record.started:
         return replace(line, state="running")
-    if line.state == _DEFERRED:
-        return line
     if line.state == "asks":
         return line if ready else replace(line, state="waiting")
-    if not line.reasons:
+    if line.state == _DEFERRED or not line.reasons:
         return line
     if line.name in context.record.steps and line.name not in context.record.returned:
         return replace(line, state="stale")
@@ -260,13 +260,9 @@ def _placed(line: Line, ready: bool, held: bool, context: RunContext) -> Line:
 
 def _moves(step: Step, lines: list[Line], context: RunContext) -> bool:
     """Will the steps after an implement step run again because its phases do?"""
-    if step.kind != "implement" or _faulty(lines) or not any(line.reasons for line in lines):
+    if step.kind != "implement" or any(line.role == FAULT for line in lines) or not any(line.reasons for line in lines):
         return False
     return not is_on_other_branch(context) and bool(context.files.digest(context.phases(step)))
-
-
-def _faulty(lines: list[Line]) -> bool:
-    return any(line.role == FAULT for line in lines)
 
 
 def _following(line: Line, moved: set[str]) -> Line:

@@ -76,12 +76,13 @@ def phase_keys(step: Step, context: RunContext) -> tuple[tuple[Phase, fingerprin
     """The phases of the current file, each with its key; a file without phases counts as one phase."""
     path = context.phases(step)
     text = context.files.text(path) or ""
+    whole = (Phase("all", os.path.basename(path), text, 1),)
     if markdown.is_backlog(path):
         found = backlog.subtask_phases(text, path)
     elif f"{step.id}:all" in context.record.steps:  # done as a whole, by a version that knew only `## Phase N: title`
-        found = _whole(path, text)
+        found = whole
     else:
-        found = task_lists.phase_sections(text) or _whole(path, text)
+        found = task_lists.phase_sections(text) or whole
     keyed: list[tuple[Phase, fingerprint.Key]] = []
     before = ""
     for phase in found:
@@ -89,10 +90,6 @@ def phase_keys(step: Step, context: RunContext) -> tuple[tuple[Phase, fingerprin
         keyed.append((phase, key))
         before = key.key
     return tuple(keyed)
-
-
-def _whole(path: str, text: str) -> tuple[Phase, ...]:
-    return (Phase("all", os.path.basename(path), text, 1),)
 
 
 def has_manual_edit(path: str, context: RunContext) -> bool:
