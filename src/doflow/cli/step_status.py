@@ -74,7 +74,11 @@ def list_lines(context: RunContext, held: bool = False) -> tuple[Line, ...]:
         assert step is not None
         ready = unsettled.isdisjoint(context.order.before(name))
         followed = moved.intersection((*context.order.before(name), *context.order.builders(step)))
-        found = [_following(line, followed) for line in _lines(step, context, gone)]
+        found = _lines(step, context, gone)
+        if followed:
+            words = f"the phases of {', '.join(sorted(followed))}, which it follows, change"
+            idle = [line for line in found if line.role in ("step", "item") and not line.reasons]
+            found = [replace(line, state="done", reasons=(words,)) if line in idle else line for line in found]
         found = [_placed(line, ready, held, context) for line in found]
         found = [_perhaps(line, step, changing, undecided, context) for line in _in_turn(found)]
         deferred = [line for line in found if line.state == _DEFERRED]
@@ -263,12 +267,6 @@ def _moves(step: Step, lines: list[Line], context: RunContext) -> bool:
     if step.kind != "implement" or any(line.role == FAULT for line in lines) or not any(line.reasons for line in lines):
         return False
     return not is_on_other_branch(context) and bool(context.files.digest(context.phases(step)))
-
-
-def _following(line: Line, moved: set[str]) -> Line:
-    if not moved or line.reasons or line.role not in ("step", "item"):
-        return line
-    return replace(line, state="done", reasons=(f"the phases of {', '.join(sorted(moved))}, which it follows, change",))
 
 
 def _in_turn(lines: list[Line]) -> list[Line]:
