@@ -314,13 +314,6 @@ def test_next_does_one_step_at_a_time(two):
     assert (two.calls(), two.state()["status"]) == (["one", "two"], "completed")
 
 
-def test_next_does_one_phase_at_a_time(project):
-    for calls in (1, 2, 3, 4, 5):
-        works(project, "tiny", "--goal=First", "--next")
-        assert len(project.calls()) == calls
-    assert project.calls() == ["specify", "plan", "tasks", "implement:1", "implement:2"]
-
-
 def test_an_issue_is_kept_in_state_lock_and_commits(two):
     works(two, "two", "--goal=First", "--issue=42")
 

@@ -46,6 +46,9 @@ def attack():
 usual()
 if step == "{step}" and not nth:
     attack()
+if phase and (run_dir / "tasks.md").is_file():
+    text = (run_dir / "tasks.md").read_text()
+    (run_dir / "tasks.md").write_text(text.replace("- [ ]", "- [x]", 1))
 """
 
 
