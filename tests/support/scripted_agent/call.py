@@ -44,17 +44,18 @@ class Call:
         job = f"{self.step}:{self.phase}" if self.phase else self.step
         role = "" if self.role == "step" else self.role
         self.line = " ".join(word for word in (job, role, self.persona) if word)
-        self.nth = self._log()
+        self.before = self._log()
+        self.nth = self.before.count(self.line)
 
-    def _log(self) -> int:
-        """Notes the call and its prompt; returns how often the same line was logged before."""
+    def _log(self) -> list[str]:
+        """Notes the call and its prompt; returns the calls before it."""
         with open(self.outside / "calls.log", "a+") as log:
             fcntl.flock(log, fcntl.LOCK_EX)
             log.seek(0)
             before = log.read().splitlines()
             log.write(self.line + "\n")
         (self.outside / "prompts" / f"{len(before):03}.md").write_text(self.prompt)
-        return before.count(self.line)
+        return before
 
     def make(self, text: str, path: str | pathlib.Path | None = None) -> None:
         """Writes an artifact: the first one unless a path below the run folder is given."""
