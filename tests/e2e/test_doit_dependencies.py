@@ -52,7 +52,11 @@ def done(project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize("flow", sorted(path.stem for path in FLOWS.glob("*.yaml")))
+#: `implement` has no step to ask about before there is a task list
+BEFORE = sorted({path.stem for path in FLOWS.glob("*.yaml")} - {"implement"})
+
+
+@pytest.mark.parametrize("flow", BEFORE)
 def test_before_a_run_doit_and_the_key_call_every_step_of_every_flow_undone(flow: str, project: Project) -> None:
     found = statuses(project, flow)
 
