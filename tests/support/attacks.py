@@ -80,7 +80,7 @@ FILES = (
     ),
     Attack(
         "swaps a folder for a link to another place",
-        'sh("mv docs docs2 && ln -s /tmp docs")',
+        'sh(f"mv docs docs2 && ln -s {outside} docs")',
         words=(REFUSED, "docs"),
     ),
     Attack("edits a file outside of its scope", 'put("src/app.py", "evil")', words=(REFUSED, "src/app.py")),
