@@ -168,7 +168,7 @@ def test_without_a_list_the_error_says_where_it_looked(project: Project) -> None
     ("given", "told"),
     [
         ("--tasks=../x.md", "is not inside the project"),
-        ("--tasks=README.md", "there is no task list README.md"),
+        ("--tasks=README.md", "task list not found: README.md"),
         ("--tasks=notes.md", "notes.md:1: not a task list: no box"),
         ("--goal=x", "implement works on a task list and takes no goal"),
     ],

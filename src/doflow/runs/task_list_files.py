@@ -75,7 +75,7 @@ def _existing(root: Path, given: str) -> str:
         return _existing(root, os.path.join(path, "tasks.md"))
     text = ProjectFiles(root, "").text(path) if os.path.isfile(full) else None
     if text is None:
-        raise UsageError(f"there is no task list {path}", "doflow init lists what was found")
+        raise UsageError(f"task list not found: {path}", "doflow init lists what was found")
     listed = task_lists.parse_task_list(text)
     if not listed.phases:
         problem = listed.problems[0]

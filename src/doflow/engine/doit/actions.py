@@ -120,7 +120,7 @@ def _run_in_slot(session: Session, work: ActiveRun, step: Step, run: Callable[[]
 
 
 def _asked_again(work: ActiveRun, step: Step) -> Outcome | None:
-    """A gate whose approved content was changed since, by whoever it was, asks again before the next step reads it."""
+    """A gate whose approved content was changed since, by anyone, asks again before the next step reads it."""
     for gated in gate.open_gates(work.context, step.id.partition(":")[0]):
         outcome = work.asked.get(gated.id) or gate.ask_approval(gated, work.context)
         if not outcome.ok:

@@ -28,12 +28,12 @@ _EVENTS = {*_STATES, "run_started", "step_complete", "paused", "rate_limited", "
 class DotMirror:
     """Mirrors one active run."""
 
-    def __init__(self, context: RunContext, command: str, anew: bool = False) -> None:
+    def __init__(self, context: RunContext, command: str, start_over: bool = False) -> None:
         self._context = context
         self._path = context.flow.file
         self._states: dict[str, str] = {}
         self._warned = ""
-        self._progress = DotProgress(context, anew)
+        self._progress = DotProgress(context, start_over)
         self.lock = ownership.lock_for_run(str(context.root), self._path, command)  # held until the process ends
 
     def on_event(self, entry: Mapping[str, Any]) -> None:

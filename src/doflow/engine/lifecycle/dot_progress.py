@@ -24,13 +24,13 @@ _NAME = "dot-progress.json"
 
 
 class DotProgress:
-    """The steps that one run takes over from its file; `anew`: the person asked for a new run, which begins again."""
+    """The steps that one run takes over from its file; `start_over`: the person asked for a new run, which begins again."""
 
-    def __init__(self, context: RunContext, anew: bool) -> None:
+    def __init__(self, context: RunContext, start_over: bool) -> None:
         self._context = context
         self._path = os.path.join(context.state_dir, _NAME)
         self._saved = ""
-        self._steps = self._from_file() if context.run.fresh and not anew else self._load()
+        self._steps = self._from_file() if context.run.fresh and not start_over else self._load()
 
     @property
     def nodes(self) -> frozenset[str]:
