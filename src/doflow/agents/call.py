@@ -19,12 +19,14 @@ from doflow.flow.model import Ask, Outcome, Profile, Status, Usage
 from doflow.guard import sandbox, stale_files
 from doflow.guard.fence.scope import Scope
 from doflow.runs import fingerprint, jobs
-from doflow.runs.context import RunContext
+from doflow.runs.context import ProgramNeeds, RunContext
 from doflow.runs.jobs import Job
-from doflow.util import atomic_files, state_folder
+from doflow.util import state_folder
 from doflow.util.process import runner
 from doflow.util.process.runner import Result
 
+#: roles whose agents only answer: what they write is no part of the result
+_PASSING = ("persona", "judge")
 #: agents that call doflow's write hook
 HOOKED = ("claude", "codex")
 
@@ -60,7 +62,7 @@ def _save_text(job: Job, context: RunContext, final: str, written: bool) -> None
     text = context.files.text(path) or "" if written else text
     ended = markers.with_plain_end(text, job.step.check.ends)
     if not written or ended != text:
-        atomic_files.write_file(str(context.root / path), ended.encode("utf-8", "surrogateescape"))
+        context.place.write(path, ended.encode("utf-8", "surrogateescape"))
 
 
 def _reply(ask: Ask, job: Job, context: RunContext, session: Session | None) -> Outcome:
@@ -114,7 +116,9 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     spending.log_call_start(ask, job, context, out)
     try:
         tick = jobs.heartbeat(job, context, out, vendor_cli.limit_complaint)
-        result = runner.run(command, out, err, jobs.job_timeout(job, context), tick)
+        limits = jobs.job_timeout(job, context)
+        about = ProgramNeeds(ask.role not in _PASSING, (order.base,) if order else (), bool(ask.profile.sandbox))
+        result = context.place.run(command, out, err, limits, tick, about)
     finally:
         if made:
             sandbox.leave(made)

@@ -34,14 +34,15 @@ def check_artifact(step: Step, paths: Sequence[str], context: RunContext) -> str
 
 
 def _artifact_problem(path: str, step: Step, context: RunContext) -> str:
-    full = os.path.join(context.root, path)
+    full = context.files.locate(path)
     try:
         found = os.lstat(full)
     except (FileNotFoundError, NotADirectoryError):
         return f"{path} was not written"
     if not stat.S_ISREG(found.st_mode):
         return f"{path} is not a regular file"
-    if not os.path.realpath(full).startswith(os.path.realpath(context.root) + os.sep):
+    inside = full != os.path.join(context.root, path)  # a workspace holds it
+    if not inside and not os.path.realpath(full).startswith(os.path.realpath(context.root) + os.sep):
         return f"{path} leads outside the project"
     if found.st_size == 0 or (step.check.not_empty and not (context.files.text(path) or "").strip()):
         return f"{path} is empty"
@@ -124,7 +125,8 @@ def check_run(step: Step, paths: Sequence[str], context: RunContext) -> str:
     env = context.step_environment(step.id, paths)
     if os.path.exists(log):
         os.unlink(log)
-    result = runner.run(Command(argv, env=env, cwd=str(context.root)), log, log, step.timeout or Timeout())
+    command = Command(argv, env=env, cwd=str(context.root))
+    result = context.place.run(command, log, log, step.timeout or Timeout())
     if result.code == 0 and not result.stopped:
         return ""
     return f"{runner.explain(result, argv)}\n{runner.tail(log)}"

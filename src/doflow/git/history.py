@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 
 from doflow.git import head_reader, private_index
@@ -161,13 +162,66 @@ def untracked_files(git: Repository, folder: str) -> tuple[str, ...]:
     return tuple(sorted(os.fsdecode(name) for name in listed.split(b"\0") if name))
 
 
-def ignored_among(git: Repository, paths: Sequence[str]) -> frozenset[str]:
-    """Those of these untracked paths (from the project's root) that git ignores."""
+def ignored_among(git: Repository, paths: Sequence[str], work_tree: str = "") -> frozenset[str]:
+    """Those of these untracked paths (from the project's root) that git ignores; `work_tree`: by the rules there."""
     below = _below(git)
     asked = b"".join(b"./" + below + os.fsencode(path) + b"\0" for path in paths)  # a leading ':' would be magic
-    code, out, _ = git.call("check-ignore", "-z", "--stdin", input=asked, env={"GIT_LITERAL_PATHSPECS": "0"})
+    place = {"GIT_WORK_TREE": work_tree} if work_tree else {}
+    code, out, _ = git.call("check-ignore", "-z", "--stdin", input=asked, env={"GIT_LITERAL_PATHSPECS": "0", **place})
     told = {os.fsdecode(name[2 + len(below) :]) for name in out.split(b"\0")} if code == 0 else set()
     return frozenset(told.intersection(paths))
+
+
+def ignored_paths(git: Repository, paths: Sequence[str]) -> frozenset[str]:
+    """Those of these paths (from the top of the working tree) that git ignores, whole folders too."""
+    if not paths:
+        return frozenset()
+    asked = b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
+    code, out, _ = git.call("check-ignore", "-z", "--stdin", input=asked, env={"GIT_LITERAL_PATHSPECS": "0"})
+    return frozenset(os.fsdecode(name[2:]) for name in out.split(b"\0") if name) if code == 0 else frozenset()
+
+
+def tracked_named(git: Repository, name: str) -> tuple[str, ...]:
+    """The tracked files with this name, below the project's root."""
+    listed = git.run("ls-files", "-z", "--", f":(glob)**/{name}", env={"GIT_LITERAL_PATHSPECS": "0"})
+    return _mine(git, listed)
+
+
+def uncommitted_files(git: Repository) -> tuple[str, ...]:
+    """Tracked files below the project's root whose content differs from HEAD, staged or not."""
+    head = head_reader.find_head(git.head.root).commit
+    if not head:
+        return ()
+    listed = git.run("diff-index", "--name-only", "-z", "--no-renames", "--ignore-submodules", head)
+    return _mine(git, listed)
+
+
+def is_ancestor(git: Repository, old: str, new: str) -> bool:
+    """Whether `new` contains `old` ('' = no commit yet)."""
+    return not old or old == new or not git.call("merge-base", "--is-ancestor", old, new)[0]
+
+
+def filtered_file_at(git: Repository, rev: str, path: str) -> bytes | None:
+    """The bytes of `path` as git would check them out, None if `rev` does not have it."""
+    code, out, _ = git.call("cat-file", "--filters", f"{rev}:{path}")
+    return None if code else out
+
+
+def store_file(git: Repository, source: str, path: str) -> str:
+    """Store a file among git's objects as if it were at `path` (from the top of the working tree); its id."""
+    return git.run("hash-object", "-w", f"--path={path}", "--", source).decode().strip()
+
+
+def merge_texts(git: Repository, ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
+    """A three-way merge by `git merge-file`, None if both changed the same lines."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = []
+        for name, data in (("ours", ours), ("base", base), ("theirs", theirs)):
+            names.append(os.path.join(folder, name))
+            with open(names[-1], "wb") as stream:
+                stream.write(data)
+        code, out, _ = git.call("merge-file", "-p", "-q", *names)
+    return out if code == 0 else None
 
 
 def dirty_files(git: Repository, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:

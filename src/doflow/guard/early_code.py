@@ -67,17 +67,22 @@ def _built(context: RunContext) -> bool:
     return any(":" in name and kinds.get(name.partition(":")[0]) == "implement" for name in context.record.steps)
 
 
-def is_reworded(context: RunContext, path: str, before: bytes) -> bool:
-    """Whether more than its boxes was changed."""
-    return markdown.untick_boxes(_decoded(before)) != markdown.untick_boxes(_decoded(read_regular(context, path)))
+def is_reworded(before: bytes, after: bytes) -> bool:
+    """Whether more than the boxes of a task list was changed."""
+    return markdown.untick_boxes(_decoded(before)) != markdown.untick_boxes(_decoded(after))
+
+
+def with_ticks(before: bytes, after: bytes) -> bytes:
+    """The list from before, with the boxes ticked that the agent had ticked in its version."""
+    return markdown.tick_boxes(_decoded(before), _decoded(after)).encode("utf-8", "surrogateescape")
 
 
 def restore_ticks(context: RunContext, path: str, said: bytes) -> None:
     """Tick the boxes in the reverted list that the agent had ticked in its version."""
-    was = _decoded(read_regular(context, path))
-    text = markdown.tick_boxes(was, _decoded(said))
+    was = read_regular(context, path)
+    text = with_ticks(was, said)
     if text != was:
-        atomic_files.write_file(str(context.root / path), text.encode("utf-8", "surrogateescape"))
+        atomic_files.write_file(str(context.root / path), text)
 
 
 def warn_reworded(context: RunContext, job: Job, path: str) -> None:

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +66,22 @@ class Quarantine:
             os.close(fd)
         return ident
 
+    def take_files(self, files: Sequence[tuple[str, str]], why: str = "", run: str = "", step: str = "") -> None:
+        """Move files of a workspace in here: (file, the path it stands for). Their index lines are written first, at once."""
+        rows, moves = [], []
+        for source, rel in files:
+            status = os.lstat(source)
+            ident = os.urandom(16).hex()
+            moves.append((source, ident))
+            rows.append(_row(ident, rel, why, run, step, _kind(status.st_mode), status.st_size))
+        os.close(self._open())
+        try:
+            self._append(rows)
+            for source, ident in moves:
+                shutil.move(source, os.path.join(self.folder, ident))
+        except OSError as error:
+            raise atomic_files.io_error("move", self.folder, error) from error
+
     __call__ = take
 
     def about(self, why: str, run: str = "", step: str = "") -> Keep:
@@ -98,11 +114,12 @@ class Quarantine:
             raise atomic_files.io_error("open", self.folder, error) from error
 
     def _note(self, ident: str, rel: str, why: str, run: str, step: str, kind: str, size: int) -> None:
-        at = timestamps.format_seconds()
-        row = {"id": ident, "path": rel, "why": why, "run": run, "step": step, "at": at, "kind": kind, "size": size}
+        self._append([_row(ident, rel, why, run, step, kind, size)])
+
+    def _append(self, rows: Iterable[Mapping[str, object]]) -> None:
         appender = atomic_files.Appender(os.path.join(self.folder, "index.jsonl"))
         try:
-            appender.add(json.dumps(row).encode() + b"\n", sync=False)
+            appender.add(b"".join(json.dumps(row).encode() + b"\n" for row in rows), sync=False)
         finally:
             appender.close()
 
@@ -164,6 +181,11 @@ class Quarantine:
         finally:
             os.close(place)
         return rel
+
+
+def _row(ident: str, rel: str, why: str, run: str, step: str, kind: str, size: int) -> dict[str, object]:
+    at = timestamps.format_seconds()
+    return {"id": ident, "path": rel, "why": why, "run": run, "step": step, "at": at, "kind": kind, "size": size}
 
 
 def open_parent(root: str, rel: str) -> int:

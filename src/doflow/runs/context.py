@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from doflow.flow import expansion, plan
 from doflow.flow.model import Flow, Settings, Step
@@ -25,7 +25,8 @@ from doflow.runs.project_files import ProjectFiles
 from doflow.runs.run_record import RunRecord
 from doflow.util import atomic_files, state_folder
 from doflow.util.hints import Target
-from doflow.util.process import environment
+from doflow.util.process import environment, runner
+from doflow.util.process.runner import Command, Result, Tick, Timeout
 
 #: the agent that looks for bugs in a session; the default agent, where doflow.yaml has none of this name
 _FINDER = "glp"
@@ -49,34 +50,47 @@ class RunContext:
     ) -> None:
         self.root = root
         self.flow = flow
-        self.run = run
         self.settings = settings
         self.plan = planned
         self.environ = environ
         self.listen = listen
         self.options = given or Options()
         self.at_work = at_work
-        self.frozen = False
         self.guard = threading.RLock()
+        self.place: Place = InPlace(str(root))
         lists = [name for step in flow.steps for name in (step.phases, *step.phases_or) if name]
         self.files = ProjectFiles(root, run.dir, frozenset(map(ProjectFiles(root, run.dir).path, lists)))
         self.own: dict[str, str] = {}
         self.limits: dict[str, str] = {}  # agents that are rate limited, and until when
-        self.last_commit = ""
-        self.lock_digest = ""
         self._lock_lines = lockfile.Lines()
-        self._head: Head | None = None
-        self._git: Repository | None = None
-        self._record: RunRecord | None = None
-        self._events: EventLog | None = None
-        self._order: plan.StepOrder | None = None
-        self._code_base: str | None = None
+        self._state = _State(run)
 
-    def with_files(self, files: ProjectFiles) -> RunContext:
-        """The same run with other files, for read-only commands."""
+    def with_files(self, files: ProjectFiles, place: Place | None = None) -> RunContext:
+        """The same run seen through other files, its programs run in `place`: of a workspace, or what will be."""
         found = copy.copy(self)
         found.files = files
+        found.place = place or self.place
         return found
+
+    @property
+    def run(self) -> Run:
+        return self._state.run
+
+    @property
+    def frozen(self) -> bool:
+        return self._state.frozen
+
+    @property
+    def last_commit(self) -> str:
+        return self._state.last_commit
+
+    @property
+    def lock_digest(self) -> str:
+        return self._state.lock_digest
+
+    def committed(self, commit: str) -> None:
+        """Our last commit, '' = nothing had to be committed."""
+        self._state.last_commit = commit
 
     # the run's values
 
@@ -142,12 +156,12 @@ class RunContext:
         return base | {name: substitute(value, base) for name, value in step.params}
 
     def replace_run(self, run: Run) -> None:
-        self.run = run
+        self._state.run = run
         self.record.replace_run(run)
 
     def freeze(self, frozen: bool) -> None:
         """A finished run whose branch is not checked out: nothing of it is done again without --reopen."""
-        self.frozen = frozen
+        self._state.frozen = frozen
 
     # its steps
 
@@ -178,9 +192,9 @@ class RunContext:
 
     @property
     def order(self) -> plan.StepOrder:
-        if self._order is None:
-            self._order = plan.StepOrder(self.flow, self.plan, self.record.markers if self.plan.routes else {})
-        return self._order
+        if self._state.order is None:
+            self._state.order = plan.StepOrder(self.flow, self.plan, self.record.markers if self.plan.routes else {})
+        return self._state.order
 
     def key(self, step: Step) -> fingerprint.Key:
         """The fingerprint of a step as things are now."""
@@ -208,16 +222,16 @@ class RunContext:
 
     @property
     def record(self) -> RunRecord:
-        if self._record is None:
+        if self._state.record is None:
             held = None if self.run.fresh else lockfile.read_lock(self.run_dir / lockfile.NAME)
-            self._record = run_record.load_record(self.run, held, self.state_dir / "events.jsonl")
-        return self._record
+            self._state.record = run_record.load_record(self.run, held, self.state_dir / "events.jsonl")
+        return self._state.record
 
     @property
     def events(self) -> EventLog:
-        if self._events is None:
-            self._events = EventLog(self.state_dir / "events.jsonl", self.run.name, self._announce)
-        return self._events
+        if self._state.events is None:
+            self._state.events = EventLog(self.state_dir / "events.jsonl", self.run.name, self._announce)
+        return self._state.events
 
     def _announce(self, entry: event_log.Entry) -> None:
         """The record follows the log first, so that listeners only read it."""
@@ -230,44 +244,44 @@ class RunContext:
         with self.guard:
             self.record.complete(name, record, artifacts)
             if self.plan.routes:
-                self._order = None
+                self._state.order = None
 
     def forget_step(self, name: str) -> None:
         with self.guard:
             self.record.forget_step(name)
-            self._order = None
+            self._state.order = None
 
     def reload_record(self) -> None:
         """The lock file was restored: what was read from it is read again."""
-        self._record, self._order = None, None
+        self._state.record, self._state.order = None, None
 
     def write_lock(self, sync: bool = True) -> None:
         """Without `sync` when a commit follows, which brings it to the disk with everything else."""
         atomic_files.write_file(str(self.run_dir / lockfile.NAME), self._lock_lines.text(self.record.lock), sync=sync)
-        self.lock_digest = self.files.digest(f"{self.run.dir}/{lockfile.NAME}")
+        self._state.lock_digest = self.files.digest(f"{self.run.dir}/{lockfile.NAME}")
 
     def limit_agent(self, name: str, until: str) -> None:
         """An agent is rate limited: no further call of it is started before then."""
         self.limits[name] = until
 
     def close(self) -> None:
-        if self._events is not None:
-            self._events.close()
+        if self._state.events is not None:
+            self._state.events.close()
 
     # git
 
     @property
     def head(self) -> Head:
-        if self._head is None:
-            self._head = head_reader.find_head(str(self.root))
-        return self._head
+        if self._state.head is None:
+            self._state.head = head_reader.find_head(str(self.root))
+        return self._state.head
 
     @property
     def git(self) -> Repository:
         with self.guard:
-            if self._git is None:
-                self._git = Repository(self.head)
-            return self._git
+            if self._state.git is None:
+                self._state.git = Repository(self.head)
+            return self._state.git
 
     @property
     def prefix(self) -> str:
@@ -277,11 +291,11 @@ class RunContext:
 
     def reload_git(self) -> None:
         """HEAD or the config may have changed: both are read again when they are needed."""
-        self._head, self._git = None, None
+        self._state.head, self._state.git = None, None
 
     def switched_to(self, head: Head) -> None:
         """The branch was switched by us."""
-        self._head = head
+        self._state.head = head
 
     def phase_code(self) -> str:
         """The patches of the run's phase commits: the key of a code review. Later fixes by reviewers are not in it."""
@@ -290,10 +304,10 @@ class RunContext:
 
     def code_diff(self, since: str = "") -> str:
         """What the run's phases changed in the project, outside of its own folder."""
-        if self._code_base is None:  # the commit before the run's first phase
+        if self._state.code_base is None:  # the commit before the run's first phase
             commits = self._phase_commits()
-            self._code_base = history.parent_commit(self.git, commits[-1]) if commits else ""
-        base = since or self._code_base
+            self._state.code_base = history.parent_commit(self.git, commits[-1]) if commits else ""
+        base = since or self._state.code_base
         return history.diff_since(self.git, base, f"{self.prefix}{self.run.dir}") if base else ""
 
     def _phase_commits(self) -> list[str]:
@@ -302,6 +316,71 @@ class RunContext:
         commits = history.run_commits(self.git, self.run.name)
         found = [one for one in commits if one.get("Doflow-Phase") and one.get("Doflow-Step", "") in implement]
         return list(dict.fromkeys(commit["id"] for commit in found))
+
+
+@dataclass(slots=True)
+class _State:
+    """What changes while a run is worked on, shared by all views of its context."""
+
+    run: Run
+    frozen: bool = False
+    last_commit: str = ""
+    lock_digest: str = ""
+    head: Head | None = None
+    git: Repository | None = None
+    record: RunRecord | None = None
+    events: EventLog | None = None
+    order: plan.StepOrder | None = None
+    code_base: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramNeeds:
+    """`keep`: what a program writes is part of the job's result. `writable`: folders outside the project that it needs.
+    `sandboxed`: a sandbox inside the place limits it further."""
+
+    keep: bool = True
+    writable: tuple[str, ...] = ()
+    sandboxed: bool = False
+
+
+WRITES = ProgramNeeds()
+
+
+class Place(Protocol):
+    """Where the programs of a job run."""
+
+    def run(
+        self, command: Command, out: str, err: str, timeout: Timeout, tick: Tick | None = None,
+        needs: ProgramNeeds = WRITES,
+    ) -> Result:  # fmt: skip
+        """Run a program to its end."""
+
+    def make_folder(self, path: str) -> None:
+        """Create a folder of the project (from its root) for the job."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file of the project (from its root) for the job."""
+
+
+class InPlace:
+    """The project's own working tree."""
+
+    def __init__(self, root: str = "") -> None:
+        self.root = root
+
+    def run(
+        self, command: Command, out: str, err: str, timeout: Timeout, tick: Tick | None = None,
+        needs: ProgramNeeds = WRITES,
+    ) -> Result:  # fmt: skip
+        return runner.run(command, out, err, timeout, tick)
+
+    def make_folder(self, path: str) -> None:
+        os.makedirs(os.path.join(self.root, path), exist_ok=True)
+
+    def write(self, path: str, data: bytes) -> None:
+        self.make_folder(os.path.dirname(path))
+        atomic_files.write_file(os.path.join(self.root, path), data)
 
 
 def run_params(run: Run, flow: Flow) -> Mapping[str, str]:

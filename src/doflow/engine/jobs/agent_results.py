@@ -16,7 +16,7 @@ from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
 
 if TYPE_CHECKING:
-    from doflow.guard.snapshot_entries import Change
+    from doflow.guard.workspace.interface import Changed
 
 _LAST = 4_000_000
 
@@ -65,7 +65,7 @@ def returned_outcome(entry: Mapping[str, Any]) -> Outcome:
                    agent=entry.get("agent", ""))  # fmt: skip
 
 
-def changed_files(job: Job, context: RunContext, changes: Sequence[Change]) -> dict[str, str]:
+def changed_files(job: Job, context: RunContext, changes: Sequence[Changed]) -> dict[str, str]:
     """The files a job created or changed: path → digest ('' = deleted). `changes`: those seen by the fence."""
     tasks = call.task_list(job, context) if job.watched else ""
     paths = [*(change.path for change in changes if change.path != tasks), *job.makes]
@@ -95,16 +95,17 @@ def record_returned(
     context.record.agent_returned(job.name, entry)
 
 
-def update_returned(job: Job, context: RunContext) -> None:
+def update_returned(job: Job, context: RunContext, layers: int = 0) -> None:
     """Update the recorded files after a command of the flow changed them (a formatter, say). Files that the agent deleted
     and the command created again belong to the command."""
     entry = context.record.returned.get(job.name, {})
     files: Mapping[str, str] = entry.get("files", {})
     kept = [path for path in files if files[path] or path in job.makes or not context.files.digest(path)]
     now = {path: context.files.digest(path) for path in kept}
-    if now != files:
+    if now != files or (entry and layers != entry.get("layers", 0)):
         fields = {key: value for key, value in entry.items() if key not in ("event", "at", "run")}
-        entry = context.events.add("returned", job.paid, **{**fields, "files": now})
+        more = {"layers": layers} if layers else {}
+        entry = context.events.add("returned", job.paid, **{**fields, "files": now, **more})
         context.record.agent_returned(job.name, entry)
 
 

@@ -35,7 +35,7 @@ def complete_job(job: Job, context: RunContext, outcome: Outcome) -> Outcome:
             kept = "the work is kept; fix this and run the same command: no agent is called again"
             return Outcome(Status.FAILED, f"{job.name} is done but not committed: {error.message}",
                            error.advice, held=True, next=(*error.next, Next(why=kept)))  # fmt: skip
-        context.last_commit = commit
+        context.committed(commit)
         event = "phase_complete" if job.phase else "step_complete"
         loose = not commits
         context.events.add(

@@ -6,6 +6,7 @@ is repeated.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from doflow.engine.jobs import agent_results, commit, outcomes
 from doflow.flow import task_lists
 from doflow.flow.model import Outcome, Status
 from doflow.guard import quarantine
-from doflow.guard.fence.fence import Fence
+from doflow.guard.workspace.interface import Workspace
 from doflow.runs import fingerprint, freshness
 from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
@@ -38,21 +39,31 @@ class ReturnedResult(NamedTuple):
     trouble: str = ""
 
 
-def run_job(job: Job, context: RunContext, fence: Fence, produce: Produce) -> Outcome:
+def run_job(job: Job, context: RunContext, fence: Workspace, produce: Produce) -> Outcome:
     """Run a job, or finish what an earlier process started."""
 
     def attempt() -> Outcome:
-        entry = agent_results.find_returned(job, context)
+        seen = view_of(job, context, fence)
+        entry = agent_results.find_returned(job, seen)
         if entry is not None:
-            return _resumed(job, context, fence, produce, entry)
+            return _resumed(job, seen, fence, produce, entry)
         return _refusal(job, context) or _attempts(job, context, fence, produce)
 
     outcome = wait_for_limits(job, context, attempt)
+    if outcome.ok:
+        with context.guard:
+            outcome = fence.take_over(job) or outcome
     if outcome.ok:
         outcome = commit.complete_job(job, context, outcome)
     if not outcome.ok:
         outcomes.log_outcome(job, context, outcome)
     return outcome
+
+
+def view_of(job: Job, context: RunContext, fence: Workspace) -> RunContext:
+    """The run as the programs of this job see it."""
+    with context.guard:
+        return fence.see(job)
 
 
 def wait_for_limits(job: Job, context: RunContext, attempt: Callable[[], Outcome]) -> Outcome:
@@ -64,10 +75,10 @@ def wait_for_limits(job: Job, context: RunContext, attempt: Callable[[], Outcome
     return ended if ended.ok else outcomes.with_resume_time(ended, context)
 
 
-def _resumed(job: Job, context: RunContext, fence: Fence, produce: Produce, entry: Mapping[str, Any]) -> Outcome:
+def _resumed(job: Job, context: RunContext, fence: Workspace, produce: Produce, entry: Mapping[str, Any]) -> Outcome:
     """The result is paid for: check it and, if it fails, hand it back for repair; the call is not repeated."""
     outcome = agent_results.returned_outcome(entry)
-    if entry.get("unfinished"):
+    if entry.get("unfinished") or entry.get("unseen"):
         return _attempts(job, context, fence, produce, ReturnedResult(entry, outcome))
     if entry.get("edited"):
         names = ", ".join(entry["edited"])
@@ -79,13 +90,13 @@ def _resumed(job: Job, context: RunContext, fence: Fence, produce: Produce, entr
         return outcome
     if runner.stopping():
         return _interrupted(job, context)
-    if not job.watched:
+    if not fence.watches(job):
         left = quarantine.failed(context, job, dict.fromkeys(job.makes, ""))
         return outcomes.with_leftovers(outcomes.check_failed(job, context, trouble), left)
     return _attempts(job, context, fence, produce, ReturnedResult(entry, outcome, trouble))
 
 
-def quarantine_returned(job: Job, context: RunContext, fence: Fence) -> None:
+def quarantine_returned(job: Job, context: RunContext, fence: Workspace) -> None:
     """Move the result of an outdated version of the job to quarantine, so that the next call starts without it."""
     entry = {**context.record.returned[job.name], "files": agent_results.unchanged_files(job, context)}
     with context.guard:
@@ -113,7 +124,7 @@ def _refusal(job: Job, context: RunContext) -> Outcome | None:
 
 
 def _attempts(
-    job: Job, context: RunContext, fence: Fence, produce: Produce, again: ReturnedResult | None = None
+    job: Job, context: RunContext, fence: Workspace, produce: Produce, again: ReturnedResult | None = None
 ) -> Outcome:
     seen: dict[str, int] = {}
     attempt = 0
@@ -135,16 +146,17 @@ def _attempts(
 
 
 def _attempt(
-    job: Job, context: RunContext, fence: Fence, produce: Produce, attempt: int, again: ReturnedResult | None
+    job: Job, context: RunContext, fence: Workspace, produce: Produce, attempt: int, again: ReturnedResult | None
 ) -> Outcome:
     """One attempt from a snapshot; if it fails, the working tree is restored and what it left goes to quarantine."""
-    watched = job.watched
+    watched = fence.watches(job)
     before = {path: context.files.digest(path) for path in job.makes}
-    for path in job.makes:
-        (context.root / path).parent.mkdir(parents=True, exist_ok=True)
     if watched:
         with context.guard:
             fence.enter(job, again.entry if again else None)
+            context = fence.see(job)
+    for path in job.makes:
+        context.place.make_folder(os.path.dirname(path))
     event = "phase_starting" if job.phase else "step_starting"
     title: dict[str, Any] = {"title": job.phase.title, "of": job.of} if job.phase else {}
     if again:
@@ -170,14 +182,16 @@ def _attempt(
 
 
 def _produced(
-    job: Job, context: RunContext, fence: Fence, produce: Produce, attempt: int, again: ReturnedResult | None
+    job: Job, context: RunContext, fence: Workspace, produce: Produce, attempt: int, again: ReturnedResult | None
 ) -> Outcome:
     """Record the agent's result, check it, and hand it back for repair as often as the step allows."""
-    if again and not again.entry.get("unfinished"):
+    if again and not again.entry.get("unfinished") and not again.entry.get("unseen"):
         outcome, trouble = again.outcome, again.trouble
         session, turns = call.session_from_entry(again.entry), int(again.entry.get("repairs", 0))
     else:
-        outcome = accept_result(job, context, fence, produce(job, context, attempt), attempt)
+        unseen = again is not None and again.entry.get("unseen") and not again.entry.get("unfinished")
+        made = again.outcome if again and unseen else produce(job, context, attempt)
+        outcome = accept_result(job, context, fence, made, attempt)
         trouble, session, turns = check_result(job, context, fence, outcome), call.session_of(outcome), 0
     while trouble:
         if runner.stopping():
@@ -197,7 +211,7 @@ def _produced(
     return outcome
 
 
-def postpone(job: Job, context: RunContext, fence: Fence, outcome: Outcome) -> Outcome:
+def postpone(job: Job, context: RunContext, fence: Workspace, outcome: Outcome) -> Outcome:
     """Restore the returned result; what an unfinished repair made of it goes to quarantine."""
     with context.guard:
         left = fence.back(job)
@@ -212,7 +226,7 @@ def _interrupted(job: Job, context: RunContext) -> Outcome:
 def accept_result(
     job: Job,
     context: RunContext,
-    fence: Fence,
+    fence: Workspace,
     outcome: Outcome,
     attempt: int,
     repairs: int = 0,
@@ -222,11 +236,24 @@ def accept_result(
     if not outcome.ok:
         return outcome
     with context.guard:
-        changes, strays = fence.look(job) if job.watched else ((), ())
+        if fence.watches(job) and fence.layers(job):  # the call is over, whatever is found in what it wrote
+            agent_results.record_returned(
+                job,
+                context,
+                {},
+                outcome,
+                attempt,
+                repairs=repairs,
+                layers=fence.layers(job),
+                unseen=True,
+                unfinished=unfinished,
+            )
+        changes, strays = fence.look(job) if fence.watches(job) else ((), ())
         files = agent_results.changed_files(job, context, changes)
         if strays:
             checked = replace(job, makes=()) if unfinished else job
             held = bool(checked.makes) and not check_artifacts(checked, context, fence)
+            context.record.discard_returned(job.name)
             return outcomes.out_of_scope(checked, context, strays, tuple(files), fence.beside(job), held)
         if job.phase and not changes:
             if left := _open_tasks(job, context):
@@ -235,7 +262,7 @@ def accept_result(
             context.events.add("warning", **job.where, message=message)
         if job.commits or files:
             work = fence.work(job) if job.watched else ""
-            about = {"repairs": repairs, "work": work, "unfinished": unfinished}
+            about = {"repairs": repairs, "work": work, "unfinished": unfinished, "layers": fence.layers(job)}
             agent_results.record_returned(job, context, files, outcome, attempt, **about)
     return outcome
 
@@ -250,7 +277,7 @@ def _open_tasks(job: Job, context: RunContext) -> tuple[str, ...]:
     return tuple(f"{task.id} {task.text}".strip() for task in tasks if not task.done and not task.optional)
 
 
-def check_result(job: Job, context: RunContext, fence: Fence, outcome: Outcome) -> str:
+def check_result(job: Job, context: RunContext, fence: Workspace, outcome: Outcome) -> str:
     """What is wrong with the artifacts or the answer; '' = nothing."""
     if not outcome.ok:
         return ""
@@ -261,10 +288,10 @@ def check_result(job: Job, context: RunContext, fence: Fence, outcome: Outcome) 
 
 
 def check_returned_result(
-    job: Job, context: RunContext, fence: Fence, entry: Mapping[str, Any], outcome: Outcome
+    job: Job, context: RunContext, fence: Workspace, entry: Mapping[str, Any], outcome: Outcome
 ) -> str:
     """Check a result of an earlier process; a check command is watched here, too."""
-    if not (job.watched and job.step.check.run):
+    if not (fence.watches(job) and job.step.check.run):
         return check_result(job, context, fence, outcome)
     with context.guard:
         fence.enter(job, entry)
@@ -278,16 +305,16 @@ def check_returned_result(
     return trouble
 
 
-def check_artifacts(job: Job, context: RunContext, fence: Fence) -> str:
+def check_artifacts(job: Job, context: RunContext, fence: Workspace) -> str:
     """What is wrong with the artifacts; '' = nothing."""
-    if not (job.watched and job.step.check.run):
+    if not (fence.watches(job) and job.step.check.run):
         return checks.problems(job.step, job.makes, context)
     with by_command(job, context, fence, check=True):
         return checks.problems(job.step, job.makes, context)
 
 
 @contextmanager
-def by_command(job: Job, context: RunContext, fence: Fence, check: bool) -> Iterator[None]:
+def by_command(job: Job, context: RunContext, fence: Workspace, check: bool) -> Iterator[None]:
     """While a command of the flow runs: what it writes is not attributed to the agent."""
     with context.guard:
         fence.command_begins(job, check)
@@ -296,4 +323,4 @@ def by_command(job: Job, context: RunContext, fence: Fence, check: bool) -> Iter
     finally:
         with context.guard:
             fence.command_ended(job)
-            agent_results.update_returned(job, context)
+            agent_results.update_returned(job, context, fence.layers(job))

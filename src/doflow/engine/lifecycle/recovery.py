@@ -12,6 +12,7 @@ from doflow.flow.model import BY_AGENT, Step
 from doflow.git import commit, history
 from doflow.guard import quarantine
 from doflow.guard.fence import crash_restore, messages
+from doflow.guard.fence.fence import Fence
 from doflow.guard.fence.scope import Scope
 from doflow.guard.snapshot_entries import Change
 from doflow.runs import event_log, lockfile
@@ -22,13 +23,19 @@ from doflow.runs.lockfile import Artifact, Lock, StepRecord
 from doflow.util import atomic_files
 
 if TYPE_CHECKING:
-    from doflow.guard.fence.fence import Fence
+    from doflow.guard.workspace.interface import Workspace
 
 
-def recover(context: RunContext, fence: Fence) -> tuple[str, ...]:
+def recover(context: RunContext, fence: Workspace) -> tuple[str, ...]:
     """Returns the paths that were restored or moved to quarantine."""
     restored: tuple[str, ...] = ()
-    if (context.state_dir / "window").exists():  # before git is used: undo the changes of killed agents
+    if killed := fence.recover():
+        names = ", ".join(killed)
+        message = f"{names} was interrupted; what it wrote is kept in its workspace"
+        context.events.add("warning", message=message, hint="doflow workspace show")
+    if (
+        isinstance(fence, Fence) and (context.state_dir / "window").exists()
+    ):  # before git is used: undo the changes of killed agents
         scopes, whole = _killed_jobs(context, fence)
         left = crash_restore.recover(fence.ground, scopes, whole, _scopes(context, context.record.started))
         messages.recovered(context, left)
@@ -50,11 +57,13 @@ def recover(context: RunContext, fence: Fence) -> tuple[str, ...]:
     return (*restored, *back)
 
 
-def preview_recovery(context: RunContext, fence: Fence) -> tuple[frozenset[str], dict[str, bytes | None]]:
+def preview_recovery(context: RunContext, fence: Workspace) -> tuple[frozenset[str], dict[str, bytes | None]]:
     """The killed jobs, and the contents of the artifacts after `recover` (None = removed)."""
     book = context.record
     declared = [context.files.path(said) for step in context.flow.steps for said in step.makes]
     started = [path for entry in book.started.values() for path in entry.get("makes", ())]
+    if not isinstance(fence, Fence):
+        return frozenset(), {}
     scopes, whole = _killed_jobs(context, fence)
     found = crash_restore.foresee(fence.ground, whole, tuple(dict.fromkeys((*book.artifacts, *declared, *started))))
     for name, entry in book.started.items():

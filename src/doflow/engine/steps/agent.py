@@ -6,12 +6,12 @@ from doflow.agents import call
 from doflow.engine.jobs import job_runner
 from doflow.flow.model import Outcome, Step
 from doflow.guard import stale_files
-from doflow.guard.fence.fence import Fence
+from doflow.guard.workspace.interface import Workspace
 from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
 
 
-def run(step: Step, context: RunContext, fence: Fence) -> Outcome:
+def run(step: Step, context: RunContext, fence: Workspace) -> Outcome:
     wanted = job(step, context)
     outcome = job_runner.run_job(wanted, context, fence, call.call_agent)
     lists = [path for path in wanted.makes if path in context.files.task_lists]

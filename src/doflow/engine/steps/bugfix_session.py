@@ -14,7 +14,7 @@ from typing import Any
 
 from doflow.engine.jobs import job_runner
 from doflow.flow.model import Outcome, Status, Step
-from doflow.guard.fence.fence import Fence
+from doflow.guard.workspace.interface import Workspace
 from doflow.runs import jobs, mutex, next_steps, session_layout
 from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
@@ -26,7 +26,7 @@ from doflow.util.process.runner import Command, Timeout
 _SELF = "import sys; from doflow.cli.main import main; sys.exit(main())"
 
 
-def run(step: Step, context: RunContext, fence: Fence) -> Outcome:
+def run(step: Step, context: RunContext, fence: Workspace) -> Outcome:
     return job_runner.run_job(Job(step, context.key(step), (), ()), context, fence, _session)
 
 

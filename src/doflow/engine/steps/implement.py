@@ -8,7 +8,7 @@ from doflow.flow import markdown, tasklist
 from doflow.flow.model import Outcome, Status, Step
 from doflow.git import history
 from doflow.guard import early_code
-from doflow.guard.fence.fence import Fence
+from doflow.guard.workspace.interface import Workspace
 from doflow.runs import freshness, next_steps, session_layout
 from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
@@ -19,7 +19,7 @@ from doflow.util.hints import Next
 _OURS = "__pycache__/dodo."
 
 
-def run(step: Step, number: str, context: RunContext, fence: Fence) -> Outcome:
+def run(step: Step, number: str, context: RunContext, fence: Workspace) -> Outcome:
     """One phase. Tracked files outside the run's folder must be clean: they would be committed with it."""
     keyed = freshness.phase_keys(step, context)
     found = [place for place, (phase, _) in enumerate(keyed) if phase.number == number]
@@ -34,8 +34,8 @@ def run(step: Step, number: str, context: RunContext, fence: Fence) -> Outcome:
         message = f"{context.phases(step)} has no `## Phase N: title`: implementing all of it in one call"
         context.events.add("warning", step=step.id, message=message)
     job = Job(step, key, (), step.writes, phase, last=found[0] == len(keyed) - 1, of=len(keyed))
-    if agent_results.find_returned(job, context) is None:
-        paused = _unclean(job, context)
+    if agent_results.find_returned(job, job_runner.view_of(job, context, fence)) is None:
+        paused = _unclean(job, context) if fence.needs_clean_tree else None
         if paused is not None:
             outcomes.log_outcome(job, context, paused)
             return paused

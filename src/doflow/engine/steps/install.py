@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-
 from doflow.engine.jobs import job_runner
 from doflow.flow import backlog, markdown
 from doflow.flow.model import Outcome, Status, Step
 from doflow.guard import stale_files
-from doflow.guard.fence.fence import Fence
+from doflow.guard.workspace.interface import Workspace
 from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
-from doflow.util import atomic_files
 from doflow.util.hints import Next
 
 
-def run(step: Step, context: RunContext, fence: Fence) -> Outcome:
+def run(step: Step, context: RunContext, fence: Workspace) -> Outcome:
     path = context.files.path(step.makes[0])
     outcome = job_runner.run_job(Job(step, context.key(step), (path,), ()), context, fence, _install)
     if outcome.ok and path in context.files.task_lists and markdown.is_backlog(path):
@@ -29,7 +26,5 @@ def _install(job: Job, context: RunContext, attempt: int) -> Outcome:
     text = context.files.text(draft)
     if text is None:
         return Outcome(Status.FAILED, f"{draft} does not exist", next=(Next(("doflow", "why", job.step.id)),))
-    target = context.root / job.makes[0]
-    os.makedirs(target.parent, exist_ok=True)
-    atomic_files.write_file(str(target), text.encode("utf-8", "surrogateescape"))
+    context.place.write(job.makes[0], text.encode("utf-8", "surrogateescape"))
     return Outcome(Status.DONE)

@@ -20,7 +20,7 @@ from doflow.flow import findings
 from doflow.flow.findings import Finding
 from doflow.flow.model import Outcome, Status, Step
 from doflow.guard import quarantine
-from doflow.guard.fence.fence import Fence
+from doflow.guard.workspace.interface import Workspace
 from doflow.runs import fingerprint, jobs, next_steps
 from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
@@ -33,7 +33,7 @@ from doflow.util.process.runner import Command
 _AT_ONCE = 4
 
 
-def run(step: Step, context: RunContext, fence: Fence) -> Outcome:
+def run(step: Step, context: RunContext, fence: Workspace) -> Outcome:
     job = Job(step, context.key(step), (), ())
     outcome = _missing(job)
     if outcome is None:
@@ -58,13 +58,13 @@ def _missing(job: Job) -> Outcome | None:
     return None
 
 
-def _rounds(job: Job, context: RunContext, fence: Fence) -> Outcome:
+def _rounds(job: Job, context: RunContext, fence: Workspace) -> Outcome:
     step = job.step
     depth, most = review_progress.depth(step, context)
     now = review_progress.replay(step.id, context.record.review(step.id))
     here = review_progress.material_digest(step, context)
     outdated = now is None or review_progress.is_outdated(job, context)
-    if now is None or outdated or (now.of != here and not _is_fixed(job, now, context)):
+    if now is None or outdated or (now.of != here and not _is_fixed(job, now, context, fence)):
         now = Progress(1, here)
         reviewers.record_review_event(context, "review_started", step=step.id, of=now.of, depth=depth)
     while True:
@@ -113,7 +113,7 @@ def _unpaid(step: Step, context: RunContext, now: Progress, depth: str) -> Outco
     return _verdict(step, context, verdict, now.known, now.round - 1)
 
 
-def _round(job: Job, now: Progress, context: RunContext, fence: Fence) -> tuple[Progress, Outcome | None]:
+def _round(job: Job, now: Progress, context: RunContext, fence: Workspace) -> tuple[Progress, Outcome | None]:
     """Ask every persona that has not answered yet. Reviewers may not write: their changes are reverted."""
     given = {answer.persona for answer in now.answers}
     waiting = [name for name in job.step.personas if name not in given]
@@ -121,10 +121,11 @@ def _round(job: Job, now: Progress, context: RunContext, fence: Fence) -> tuple[
         return now, None
     with context.guard:
         fence.enter(job)
+        seen = fence.see(job)
     try:
         with ThreadPoolExecutor(min(_AT_ONCE, len(waiting))) as pool:
             limit: list[Outcome] = []  # once one is rate limited, no other is called
-            results = list(pool.map(lambda name: reviewers.ask_persona(job, now, name, context, limit), waiting))
+            results = list(pool.map(lambda name: reviewers.ask_persona(job, now, name, seen, limit), waiting))
         with context.guard:
             strays = fence.look(job)[1]
     finally:
@@ -142,7 +143,7 @@ def _round(job: Job, now: Progress, context: RunContext, fence: Fence) -> tuple[
     return heard, _worst([outcome for answer, outcome in results if answer is None])
 
 
-def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], context: RunContext, fence: Fence) -> Outcome:
+def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], context: RunContext, fence: Workspace) -> Outcome:
     """One call of the fixer, which may change the reviewed files; its changes are committed. `text` = the commit id."""
     step = job.step
     listed = findings.format_findings(blocking)
@@ -162,10 +163,13 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], context: RunCon
     return replace(outcome, text=context.last_commit) if outcome.ok else outcome
 
 
-def _is_fixed(job: Job, now: Progress, context: RunContext) -> bool:
+def _is_fixed(job: Job, now: Progress, context: RunContext, fence: Workspace) -> bool:
     """Does the material differ only because the fixer had finished when an earlier process was killed?"""
     work = review_progress.fix_job(job.step, now, findings.blocking(review_progress.merge_findings(job.step.id, now)))
-    return review_progress.is_fixed(work, context) or agent_results.find_returned(work, context) is not None
+    return (
+        review_progress.is_fixed(work, context)
+        or agent_results.find_returned(work, job_runner.view_of(work, context, fence)) is not None
+    )
 
 
 def _verdict(step: Step, context: RunContext, verdict: str, found: tuple[Finding, ...], rounds: int) -> Outcome:

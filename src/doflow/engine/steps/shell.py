@@ -17,10 +17,10 @@ from doflow.util.process.runner import Command
 
 if TYPE_CHECKING:
     from doflow.agents.call import Session
-    from doflow.guard.fence.fence import Fence
+    from doflow.guard.workspace.interface import Workspace
 
 
-def run(step: Step, context: RunContext, fence: Fence) -> Outcome:
+def run(step: Step, context: RunContext, fence: Workspace) -> Outcome:
     def produce(job: Job, context: RunContext, attempt: int) -> Outcome:
         run_command = _run_with_repair if job.step.repair else _run_with_retries
         return run_command(job, context, fence, attempt)
@@ -34,7 +34,7 @@ def job(step: Step, context: RunContext) -> Job:
     return Job(step, context.key(step), makes, writes)
 
 
-def _run_with_repair(job: Job, context: RunContext, fence: Fence, attempt: int) -> Outcome:
+def _run_with_repair(job: Job, context: RunContext, fence: Workspace, attempt: int) -> Outcome:
     """Run the command, and an agent after each failure. An interruption keeps the repairs: the next run continues there."""
     entry = agent_results.find_returned(job, context) or {}
     turns = int(entry.get("repairs", 0))
@@ -56,7 +56,7 @@ def _run_with_repair(job: Job, context: RunContext, fence: Fence, attempt: int) 
 
 
 def _handed(
-    job: Job, context: RunContext, fence: Fence, failed: Outcome, turn: int, session: Session | None
+    job: Job, context: RunContext, fence: Workspace, failed: Outcome, turn: int, session: Session | None
 ) -> Outcome:
     message = f"{failed.reason}; handed to an agent ({turn} of {job.step.repair})"
     context.events.add("warning", **job.where, message=message)
@@ -68,7 +68,7 @@ def _handed(
     return repaired
 
 
-def _run_with_retries(job: Job, context: RunContext, fence: Fence, attempt: int) -> Outcome:
+def _run_with_retries(job: Job, context: RunContext, fence: Workspace, attempt: int) -> Outcome:
     """Run the command, with retries if the step itself sets them (a failure then counts as transient). `retry` in defaults
     and settings applies to agents."""
     outcome = _command(job, context, fence, attempt)
@@ -86,9 +86,9 @@ def _run_with_retries(job: Job, context: RunContext, fence: Fence, attempt: int)
     return outcome
 
 
-def _command(job: Job, context: RunContext, fence: Fence, attempt: int) -> Outcome:
+def _command(job: Job, context: RunContext, fence: Workspace, attempt: int) -> Outcome:
     """With `writes` the command is limited to those paths, which belong to the step; else what it writes is left alone."""
-    if not job.watched or job.step.writes is not None:
+    if not fence.watches(job) or job.step.writes is not None:
         return _run(job, context, attempt)
     with job_runner.by_command(job, context, fence, check=False):
         return _run(job, context, attempt)
@@ -103,7 +103,7 @@ def _run(job: Job, context: RunContext, attempt: int) -> Outcome:
     jobs.begin_log(log, context)
     command = Command(argv, env=context.step_environment(step.id, job.makes or None), cwd=str(context.root))
     tick = jobs.heartbeat(job, context, log)
-    result = process.run(command, log, log, jobs.job_timeout(job, context), tick)
+    result = context.place.run(command, log, log, jobs.job_timeout(job, context), tick)
     jobs.end_log(log, context)
     if result.stopped == "cancelled":
         return Outcome(Status.CANCELLED, "interrupted")

@@ -31,7 +31,10 @@ Look = tuple[tuple[Change, ...], tuple[str, ...]]
 
 
 class Fence:
-    """One per run. Called with the context's lock held."""
+    """One per run. Called with the context's lock held. The workspace of kind `in-place`: agents work in the person's own tree."""
+
+    kind = "in-place"
+    needs_clean_tree = True
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -50,7 +53,23 @@ class Fence:
         self._running: dict[str, Running] = {}
         self._quiet: Snapshot | None = None
 
-    def enter(self, job: Job, entry: Mapping[str, Any] | None = None) -> Scope:
+    def watches(self, job: Job) -> bool:
+        return job.watched
+
+    def see(self, job: Job) -> RunContext:
+        return self._context
+
+    def take_over(self, job: Job) -> None:
+        """What the job made is in the project already."""
+
+    def layers(self, job: Job) -> int:
+        return 0
+
+    def recover(self) -> tuple[str, ...]:
+        """Done by `crash_restore`, with what only the engine knows."""
+        return ()
+
+    def enter(self, job: Job, entry: Mapping[str, Any] | None = None) -> None:
         """`entry`: what the job has returned already; its files belong to it."""
         scope = Scope(job, self._context)
         self._follow()
@@ -71,7 +90,6 @@ class Fence:
             self._put_right(job, "before it began")
         self._tainted.pop(job.name, None)
         self._open[job.name] = scope
-        return scope
 
     def look(self, job: Job) -> Look:
         """The job's own changes so far, and those outside every open scope (reverted, in quarantine)."""
@@ -109,8 +127,8 @@ class Fence:
             if change.path not in scope.lists or was is None or was.kind != "file":
                 continue
             before = self.ground.read(was)
-            if early_code.is_reworded(context, change.path, before):
-                said = early_code.read_regular(context, change.path)
+            said = early_code.read_regular(context, change.path)
+            if early_code.is_reworded(before, said):
                 self._restore((change,), f"{job.name} changed the text of its task list", job)
                 early_code.restore_ticks(context, change.path, said)
                 early_code.warn_reworded(context, job, change.path)
