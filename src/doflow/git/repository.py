@@ -36,6 +36,7 @@ class Repository:
         self._signature: environment.Signature = ()
         self._pins: tuple[tuple[str, str], ...] = ()
         self._ready: dict[str, dict[str, str]] = {}
+        self._conversations: dict[tuple[str, ...], tuple[Any, Any]] = {}
 
     def run(
         self,
@@ -62,16 +63,21 @@ class Repository:
 
     @contextlib.contextmanager
     def conversation(self, *args: str) -> Iterator[Any]:
-        """A git process with pipes for `stdin` and `stdout`; it must succeed."""
+        """A git process with pipes for `stdin` and `stdout`. It stays for the next call until the config or the packs
+        change: it must not rely on an object that `git gc` removed meanwhile. EOFError: it didn't answer."""
         variables = self._variables("")
-        process = self._git().execute(self._command(args, variables), subprocess.PIPE, as_process=True, env=variables)
+        packs = os.path.join(self.head.common_dir, "objects", "pack")
+        state = (self._signature, environment.signature((packs,)))
+        since, process = self._conversations.pop(args, ((), None))
+        if since != state or process.poll() is not None:
+            command = self._command(args, variables)
+            process = self._git().execute(command, subprocess.PIPE, as_process=True, env=variables)
         try:
-            with contextlib.suppress(BrokenPipeError):  # it died: its standard error says why
-                yield process
-        finally:
+            yield process
+        except (BrokenPipeError, EOFError):
             _, err = process.communicate()
-        if process.returncode:
-            raise failure(args, process.returncode, err.decode("utf-8", "replace"))
+            raise failure(args, process.returncode, err.decode("utf-8", "replace")) from None
+        self._conversations[args] = (state, process)
 
     def on_commit(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` after each of our commits from now on; None: don't."""

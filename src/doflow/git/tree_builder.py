@@ -118,6 +118,8 @@ def _write_folders(mktree: Any, folders: Folders) -> str:
             mktree.stdin.write(b"".join(lines) + b"\0")
             mktree.stdin.flush()
             ident = mktree.stdout.readline().strip()
+            if not ident:
+                raise EOFError
         if folder and entries:
             folders[above][name] = (_FOLDER, ident)
         elif folder and folders[above].get(name, (b"",))[0] == _FOLDER:

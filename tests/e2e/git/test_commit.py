@@ -445,4 +445,33 @@ def test_a_commit_asks_git_a_fixed_number_of_times(top):
         (top / "a.txt").write_text(f"{number}\n")
         commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
 
-    assert started == ["mktree", "update-index", "ls-files", "commit-tree", "update-ref", "read-tree"]
+    assert started == ["update-index", "ls-files", "commit-tree", "update-ref", "read-tree"]
+
+
+def test_a_tree_that_gc_removed_between_two_commits_is_written_again(top):
+    repo = Repository(head_reader.find_head(top))
+    base = git(top, "rev-parse", "HEAD")
+    (top / "a.txt").write_text("once\n")
+    commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+    git(top, "repack", "-a", "-d", "-q")
+    commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)  # nothing new: git may look at the pack
+    git(top, "reset", "-q", "--hard", base)
+    git(top, "-c", "gc.reflogExpire=now", "-c", "gc.reflogExpireUnreachable=now", "gc", "-q", "--prune=now")
+
+    (top / "a.txt").write_text("once\n")
+    commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+
+    assert git(top, "fsck", "--strict") == ""
+    assert git(top, "show", "HEAD:a.txt") == "once"
+
+
+def test_a_git_process_killed_between_two_commits_is_started_again(top):
+    repo = Repository(head_reader.find_head(top))
+    for number in range(2):
+        (top / "a.txt").write_text(f"{number}\n")
+        commit.commit(repo, ["a.txt"], MESSAGE, lambda old, new: None)
+        with repo.conversation("mktree", "-z", "--batch", "--missing") as process:
+            process.kill()
+            process.proc.wait()
+
+    assert git(top, "show", "HEAD:a.txt") == "1"
