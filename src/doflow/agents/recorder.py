@@ -10,14 +10,14 @@ import difflib
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from doflow.flow.model import Ask, Outcome
 from doflow.git import history
 from doflow.guard.fence.scope import Scope
-from doflow.runs.context import RunContext
+from doflow.runs.context import InPlace, RunContext
 from doflow.runs.jobs import Job
 from doflow.util import atomic_files, file_signature, hints, state_folder
 from doflow.util.file_signature import FileSignature
@@ -27,7 +27,7 @@ from doflow.util.text import Redactor
 LARGEST = 8_000_000
 _PASSED = (".git", state_folder.NAME)
 
-Look = dict[str, FileSignature]
+Look = Mapping[str, FileSignature | None]
 
 
 class Recording:
@@ -36,11 +36,11 @@ class Recording:
     def __init__(self, ask: Ask, job: Job, context: RunContext) -> None:
         self._ask, self._job, self._context = ask, job, context
         self._redactor = Redactor(context.environ)
-        self._before = _look(context.root)
+        self._before = _look(context)
 
     def end(self, result: Result, outcome: Outcome) -> None:
         scope = Scope(self._job, self._context)
-        changed = [path for path in _changed(self._before, _look(self._context.root)) if scope.allows(path)]
+        changed = [path for path in _changed(self._before, _look(self._context)) if scope.allows(path)]
         kept = [self._change(path) for path in changed]
         with self._context.guard:
             folder = self._folder()
@@ -78,7 +78,7 @@ class Recording:
 
     def _change(self, path: str) -> dict[str, Any]:
         """A changed file; one that is too large is only named and cannot be replayed."""
-        full = os.path.join(self._context.root, path)
+        full = self._context.files.locate(path)
         try:
             found = os.lstat(full)
         except OSError:
@@ -98,7 +98,7 @@ class Recording:
         """Against the last commit, for reading."""
         context = self._context
         old = history.file_at(context.git, "HEAD", f"{context.prefix}{path}") if context.head.commit else None
-        full = context.root / path
+        full = Path(context.files.locate(path) or os.devnull)
         new = full.read_bytes() if full.is_file() and not full.is_symlink() else None
         if b"\0" in (old or b"") + (new or b""):
             return f"Binary files a/{path} and b/{path} differ\n"
@@ -123,9 +123,10 @@ class Recording:
             target.touch()
 
 
-def _look(root: Path) -> Look:
-    """Every file below the root by its signature; nothing is read."""
-    return dict(_walk(str(root), ""))
+def _look(context: RunContext) -> Look:
+    """Every file below the root by its signature, in a workspace what differs there; nothing is read."""
+    shown = {path: file_signature.from_path(place, follow=False) for path, place in context.files.shown.items()}
+    return shown if not isinstance(context.place, InPlace) else dict(_walk(str(context.root), ""))
 
 
 def _walk(folder: str, prefix: str) -> Iterator[tuple[str, FileSignature]]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from doflow.git import head_reader, private_index, tree_builder
 from doflow.git.head import Head
 from doflow.git.repository import Repository, failure
+from doflow.git.tree_builder import Contents
 from doflow.util import atomic_files
 from doflow.util.errors import WorldError
 
@@ -26,8 +27,10 @@ def commit(
     on_ready: Callable[[str, str], None],
     expect: str | None = None,
     verify: Callable[[str, str], str] | None = None,
+    contents: Contents | None = None,
 ) -> str:
-    """Commit the working tree's content of `paths` (from its top); '' if HEAD already has it.
+    """Commit the working tree's content of `paths` (from its top); '' if HEAD already has it. `contents`: what some of them
+    get instead.
 
     `on_ready(base, new)` is called when the commit exists but the branch does not point at it yet. `expect` is the
     commit that HEAD must still be at. `verify(index, message)` gets the index to be committed and returns the message;
@@ -36,9 +39,9 @@ def commit(
     head = _ready(git, expect)
     base = head.commit
     _check(git, paths)
-    tree = tree_builder.build_tree(git, base, paths) if verify is None else ""
+    tree = tree_builder.build_tree(git, base, paths, contents or {}) if verify is None else ""
     if verify is not None:
-        before = _full_index(git, base, paths)
+        before = _full_index(git, base, paths, contents or {})
         message = verify(private_index.index_path(git), message)
         tree = git.run("write-tree", index=private_index.index_path(git)).decode().strip()
         tree = "" if tree == before else tree
@@ -55,11 +58,13 @@ def commit(
     return new
 
 
-def _full_index(git: Repository, base: str, paths: Sequence[str]) -> str:
+def _full_index(git: Repository, base: str, paths: Sequence[str], contents: Contents) -> str:
     """Fill the private index with what will be committed, for hooks; returns the tree of `base`."""
     before = private_index.seed(git, base)
     private_index.forget(git)
     private_index.add_paths(git, private_index.index_path(git), list(paths))
+    given = {os.fsencode(path): (mode.encode(), ident.encode()) for path, (mode, ident) in contents.items()}
+    private_index.update_paths(git, private_index.index_path(git), [], given)
     return before or private_index.EMPTY[private_index.id_length(git)]
 
 

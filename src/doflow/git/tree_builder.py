@@ -12,6 +12,8 @@ from doflow.git.repository import Repository
 
 #: (mode, object id)
 Entry = tuple[bytes, bytes]
+#: path from the top of the working tree -> mode, id of a stored object
+Contents = Mapping[str, Sequence[str]]
 #: folder -> name -> entry; b"" is the top
 Folders = dict[bytes, dict[bytes, Entry]]
 
@@ -24,12 +26,14 @@ _BATCH_BYTES = 100_000
 _known: WeakKeyDictionary[Repository, tuple[str, Folders]] = WeakKeyDictionary()
 
 
-def build_tree(git: Repository, base: str, paths: Sequence[str]) -> str:
-    """The id of the tree of `base` ('' = no commit yet) with the working tree's content of `paths`; '' if it is the same."""
+def build_tree(git: Repository, base: str, paths: Sequence[str], contents: Contents) -> str:
+    """The id of the tree of `base` ('' = no commit yet) with the working tree's content of `paths`; '' if it is the same.
+
+    `contents`: what some of the paths get instead, as mode and id of a stored object."""
     above = {folder for path in paths for folder in _folders_above(os.fsencode(path))} | {b""}
     folders = _list_folders(git, base, above)
     with git.conversation("mktree", "-z", "--batch", "--missing") as mktree:  # it starts while git stores the files
-        changes = _changes(git, folders, paths)
+        changes = _changes(git, folders, paths, contents)
         _apply(folders, changes)
         tree = _write_folders(mktree, folders) if changes else ""
     if changes:
@@ -65,7 +69,9 @@ def _list_folders(git: Repository, base: str, wanted: set[bytes]) -> Folders:
     return folders
 
 
-def _changes(git: Repository, folders: Folders, paths: Sequence[str]) -> Mapping[bytes, Entry | None]:
+def _changes(
+    git: Repository, folders: Folders, paths: Sequence[str], contents: Contents
+) -> Mapping[bytes, Entry | None]:
     """The working tree's entries at these paths where they differ; None = deleted.
 
     git adds the files as `git add` does (filters, line endings, modes, links), to an index that holds only these paths
@@ -82,6 +88,7 @@ def _changes(git: Repository, folders: Folders, paths: Sequence[str]) -> Mapping
         known = {path: entry for path, entry in stored.items() if path in present or path not in batch}
         private_index.update_paths(git, index, present, known)
     after = _listed(git.run("ls-files", "-s", "-z", index=index))
+    after |= {os.fsencode(path): (mode.encode(), ident.encode()) for path, (mode, ident) in contents.items()}
     private_index.discard(index)
     return {path: after.get(path) for path in before | after if before.get(path) != after.get(path)}
 

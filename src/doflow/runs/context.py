@@ -6,6 +6,7 @@ import copy
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -350,6 +351,9 @@ WRITES = ProgramNeeds()
 class Place(Protocol):
     """Where the programs of a job run."""
 
+    def entered(self, command: Command, needs: ProgramNeeds) -> AbstractContextManager[Command]:
+        """The command that runs a program here; it has ended when the block is left."""
+
     def run(
         self, command: Command, out: str, err: str, timeout: Timeout, tick: Tick | None = None,
         needs: ProgramNeeds = WRITES,
@@ -374,6 +378,9 @@ class InPlace:
         needs: ProgramNeeds = WRITES,
     ) -> Result:  # fmt: skip
         return runner.run(command, out, err, timeout, tick)
+
+    def entered(self, command: Command, needs: ProgramNeeds) -> AbstractContextManager[Command]:
+        return nullcontext(command)
 
     def make_folder(self, path: str) -> None:
         os.makedirs(os.path.join(self.root, path), exist_ok=True)

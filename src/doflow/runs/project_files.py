@@ -35,6 +35,11 @@ class ProjectFiles:
         """Read these paths elsewhere from now on: the file that holds the content, '' = deleted."""
         self._shown = places
 
+    @property
+    def shown(self) -> Mapping[str, str]:
+        """What a workspace shows elsewhere."""
+        return self._shown
+
     def in_workspace(self) -> ProjectFiles:
         """The same files, for a workspace that shows some of them elsewhere."""
         return ProjectFiles(self.root, self.run_dir, self.task_lists, self.pending)

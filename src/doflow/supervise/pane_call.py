@@ -16,12 +16,12 @@ from doflow.agents import registry
 from doflow.agents.adapters import claude, vendor_cli
 from doflow.flow.model import Ask, Outcome, Profile, Status, Step, Usage
 from doflow.runs import fingerprint, jobs
-from doflow.runs.context import RunContext
+from doflow.runs.context import ProgramNeeds, RunContext
 from doflow.runs.jobs import Job
 from doflow.supervise import judge
 from doflow.supervise.panes import agent_pane, programs, screen, tmux
 from doflow.supervise.panes.agent_pane import AgentPane
-from doflow.supervise.panes.programs import PaneRequest
+from doflow.supervise.panes.programs import PaneProgram, PaneRequest
 from doflow.supervise.panes.tmux import Tmux
 from doflow.supervise.pipeline_context import PipelineContext, held
 from doflow.supervise.runner import orchestrator
@@ -43,8 +43,13 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
     pipeline_context = PipelineContext(
         str(context.root), name, "", context.settings, SignalStore(os.path.join(folder, "signals")), server
     )
-    with held(os.path.join(folder, "leash"), f"{job.name} is running"):
-        _start(pane, ask, context)
+    program = _program(pane, ask, context)
+    needs = ProgramNeeds(writable=(pane.folder,))
+    with (
+        context.place.entered(program.command, needs) as command,
+        held(os.path.join(folder, "leash"), f"{job.name} is running"),
+    ):
+        _start(pane, replace(program, command=command), context)
         attach = server.attach(pane.session)
         context.events.add("warning", **job.where, message=f"{job.name} runs in tmux; watch it with: {attach}")
         turn = _Turn(pane, ask, job, context, pipeline_context)
@@ -71,11 +76,15 @@ def _folder(context: RunContext, out: str) -> str:
     return path
 
 
-def _start(pane: AgentPane, ask: Ask, context: RunContext) -> None:
+def _start(pane: AgentPane, program: PaneProgram, context: RunContext) -> None:
     """End what a killed doflow may have left in this session, then start the agent."""
     before = pane.tmux.mark(pane.session, "seat") if pane.tmux.exists(pane.session) else ""
     if before:
         AgentPane(pane.tmux, pane.session, before).end()
+    agent_pane.start_pane(pane, program, {"run": context.run.name}, os.path.join(pane.folder, "leash"))
+
+
+def _program(pane: AgentPane, ask: Ask, context: RunContext) -> PaneProgram:
     words = () if programs.has_stop_hook(ask.profile.use) else ("", programs.ENDING)
     request = PaneRequest(
         ask.profile, "\n".join((ask.prompt, *words)), pane.folder, ask.root, ask.root, ask.model,
@@ -83,8 +92,7 @@ def _start(pane: AgentPane, ask: Ask, context: RunContext) -> None:
         may="read" if ask.read_only else "run" if vendor_cli.may_run_programs(ask) else "write",
         words=claude.permissions(ask) if ask.profile.use == claude.NAME else (),
     )  # fmt: skip
-    program = programs.build_program(request, context.environ)
-    agent_pane.start_pane(pane, program, {"run": context.run.name}, os.path.join(pane.folder, "leash"))
+    return programs.build_program(request, context.environ)
 
 
 class _Turn:

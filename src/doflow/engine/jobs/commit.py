@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 
 from doflow.engine.jobs import commit_hooks
 from doflow.flow import backlog, markdown, markers
@@ -180,7 +181,7 @@ def _committed(job: Job, context: RunContext, artifacts: Mapping[str, Artifact])
     message = _message(context, _subject(job, context), job.step.id, job.key.key, job.phase.number if job.phase else "")
     verifies = context.settings.verify and job.phase and job.step.kind == "implement"
     verify = commit_hooks.make_commit_verifier(job, context) if verifies else None
-    made = _commit(context, tuple(sorted(paths)), message, job.where, job.paid, verify)
+    made = _commit(context, tuple(sorted(paths)), message, job.where, job.paid, verify, entry.get("contents", {}))
     if verify is not None and made:
         commit_hooks.run_post_commit(job, context)
     return made
@@ -188,7 +189,7 @@ def _committed(job: Job, context: RunContext, artifacts: Mapping[str, Artifact])
 
 def _commit(
     context: RunContext, paths: tuple[str, ...], message: str, where: Mapping[str, str], paid: bool = True,
-    verify: Callable[[str, str], str] | None = None,
+    verify: Callable[[str, str], str] | None = None, contents: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> str:  # fmt: skip
     def ready(base: str, new: str) -> None:
         if where:
@@ -201,7 +202,8 @@ def _commit(
             f"git switch {context.run.branch}",
         )
     named = [f"{context.prefix}{path}" for path in (*paths, *context.own)]
-    return commit.commit(context.git, named, message, ready, verify=verify)
+    given = {f"{context.prefix}{path}": entry for path, entry in contents.items()}
+    return commit.commit(context.git, named, message, ready, verify=verify, contents=given)
 
 
 def _forget(job: Job, context: RunContext) -> None:

@@ -7,7 +7,8 @@ result is accepted (`take_over`); a killed job leaves its layers and nothing els
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -481,9 +482,14 @@ class JobPlace:
         self, command: Command, out: str, err: str, timeout: Timeout, tick: Tick | None = None,
         needs: ProgramNeeds = WRITES,
     ) -> Result:  # fmt: skip
+        with self.entered(command, needs) as wrapped:
+            return runner.run(wrapped, out, err, timeout, tick)
+
+    @contextmanager
+    def entered(self, command: Command, needs: ProgramNeeds) -> Iterator[Command]:
         layer, wrapped = self._workspace.open_layer(self._found, command, needs)
         try:
-            return runner.run(wrapped, out, err, timeout, tick)
+            yield wrapped
         finally:
             self._workspace.close_layer(self._found, layer, needs)
 

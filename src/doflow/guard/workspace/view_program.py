@@ -56,11 +56,12 @@ def make_view(spec: dict[str, Any]) -> None:
         mount("overlay", layer["at"], "overlay", 0, "userxattr," + ",".join(map("=".join, options.items())))
     for path in spec["hidden"]:
         mount("tmpfs", path, "tmpfs", READ_ONLY, "size=4k,mode=0755")
-    for path, source in kept.items():
-        mount(source, path, "", BIND | RECURSIVE)
     for path in spec["read_only"]:
+        mount(kept[path], path, "", BIND | RECURSIVE)
         found = os.statvfs(path).f_flag
         mount("none", path, "", BIND | REMOUNT | READ_ONLY | sum(mine for theirs, mine in LOCKED if found & theirs))
+    for path in spec["writable"]:
+        mount(kept[path], path, "", BIND | RECURSIVE)
     os.chdir(spec["cwd"])
 
 
