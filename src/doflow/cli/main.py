@@ -35,6 +35,7 @@ VERBS = {
     "hooks": "agent hooks that enforce the order of sub-agents: install, remove, show",
     "hook": "called by those hooks; reads the agent's request from standard input",
     "machine": "state machine for sub-agents: status, history, complete, reset, restore, show, metrics, check",
+    "workspace": "what interrupted jobs have written: show, diff, discard",
     "quarantine": "files moved to quarantine: list, show, restore",
     "guardian": "run pipelines under supervision, and the guardian's tools",
     "runner": "supervise one orchestrator in tmux, and the runner's tools",

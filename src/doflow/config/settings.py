@@ -18,7 +18,7 @@ from doflow.flow.parsing.syntax import COMMANDS
 from doflow.util.errors import FlowError, Problem
 from doflow.util.process.runner import Timeout
 
-_TEXTS = ("model", "executable", "fallback", "sandbox", "sessions")
+_TEXTS = ("model", "executable", "fallback", "sandbox", "workspace", "sessions")
 _NO_FLAGS: Mapping[str, object] = {}
 
 

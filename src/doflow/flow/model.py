@@ -192,6 +192,7 @@ class Step:
     params: tuple[tuple[str, str], ...] = ()
     foreach: tuple[str, ...] | str = ()
     via: str = ""
+    workspace: str = ""
     judge: str = ""
     machine: str = ""
     origin: Origin = Origin("")
@@ -254,6 +255,7 @@ class Profile:
     executable: str = ""
     fallback: str = ""
     sandbox: str = ""
+    workspace: str = ""
     sessions: str = ""
     rate_limit_exit: int = 75
     rate_limit_match: str = ""

@@ -12,7 +12,6 @@ from doflow.flow.model import BY_AGENT, Step
 from doflow.git import commit, history
 from doflow.guard import quarantine
 from doflow.guard.fence import crash_restore, messages
-from doflow.guard.fence.fence import Fence
 from doflow.guard.fence.scope import Scope
 from doflow.guard.snapshot_entries import Change
 from doflow.runs import event_log, lockfile
@@ -23,21 +22,19 @@ from doflow.runs.lockfile import Artifact, Lock, StepRecord
 from doflow.util import atomic_files
 
 if TYPE_CHECKING:
-    from doflow.guard.workspace.interface import Workspace
+    from doflow.guard.workspace.kinds import Workspaces
 
 
-def recover(context: RunContext, fence: Workspace) -> tuple[str, ...]:
+def recover(context: RunContext, fence: Workspaces) -> tuple[str, ...]:
     """Returns the paths that were restored or moved to quarantine."""
     restored: tuple[str, ...] = ()
     if killed := fence.recover():
         names = ", ".join(killed)
         message = f"{names} was interrupted; what it wrote is kept in its workspace"
         context.events.add("warning", message=message, hint="doflow workspace show")
-    if (
-        isinstance(fence, Fence) and (context.state_dir / "window").exists()
-    ):  # before git is used: undo the changes of killed agents
+    if (context.state_dir / "window").exists():  # before git is used: undo the changes of killed agents
         scopes, whole = _killed_jobs(context, fence)
-        left = crash_restore.recover(fence.ground, scopes, whole, _scopes(context, context.record.started))
+        left = crash_restore.recover(fence.in_place.ground, scopes, whole, _scopes(context, context.record.started))
         messages.recovered(context, left)
         restored = left.back
     _restore_goal(context)
@@ -57,15 +54,15 @@ def recover(context: RunContext, fence: Workspace) -> tuple[str, ...]:
     return (*restored, *back)
 
 
-def preview_recovery(context: RunContext, fence: Workspace) -> tuple[frozenset[str], dict[str, bytes | None]]:
+def preview_recovery(context: RunContext, fence: Workspaces) -> tuple[frozenset[str], dict[str, bytes | None]]:
     """The killed jobs, and the contents of the artifacts after `recover` (None = removed)."""
     book = context.record
     declared = [context.files.path(said) for step in context.flow.steps for said in step.makes]
     started = [path for entry in book.started.values() for path in entry.get("makes", ())]
-    if not isinstance(fence, Fence):
-        return frozenset(), {}
     scopes, whole = _killed_jobs(context, fence)
-    found = crash_restore.foresee(fence.ground, whole, tuple(dict.fromkeys((*book.artifacts, *declared, *started))))
+    found = crash_restore.foresee(
+        fence.in_place.ground, whole, tuple(dict.fromkeys((*book.artifacts, *declared, *started)))
+    )
     for name, entry in book.started.items():
         if name not in book.returned:
             found |= dict.fromkeys(_left(context, entry))
@@ -89,9 +86,9 @@ def _restore_goal(context: RunContext) -> None:
     context.events.add("warning", message=f"{context.run.dir}/input.md was missing; restored from the event log")
 
 
-def _killed_jobs(context: RunContext, fence: Fence) -> tuple[dict[str, Scope], frozenset[str]]:
+def _killed_jobs(context: RunContext, fence: Workspaces) -> tuple[dict[str, Scope], frozenset[str]]:
     """The scopes of the killed jobs, and the paths of parallel jobs that had returned."""
-    disk = fence.ground.disk
+    disk = fence.in_place.ground.disk
     base = disk.read()
     busy = bool(disk.commands) or messages.at_work(context)
     dead = 0 if base is None or busy else messages.death(context, base.taken, ())

@@ -17,8 +17,7 @@ from doflow.engine.lifecycle import finish, start
 from doflow.engine.view_live import Live, fits
 from doflow.engine.view_text import Lines, Plain, View
 from doflow.git import head_reader, stale_locks
-from doflow.guard.workspace import kinds
-from doflow.guard.workspace.interface import Workspace
+from doflow.guard.workspace.kinds import Workspaces
 from doflow.runs import next_steps, session_layout
 from doflow.runs.mutex import Holder
 from doflow.supervise import pane_call
@@ -50,8 +49,8 @@ class ActiveRun:
         self.asked: dict[str, Outcome] = {}  # gates that have asked in this process: each asks once
 
     @cached_property
-    def fence(self) -> Workspace:
-        return kinds.open_workspace(self.context)
+    def fence(self) -> Workspaces:
+        return Workspaces(self.context)
 
     @property
     def written(self) -> bool:

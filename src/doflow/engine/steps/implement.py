@@ -35,7 +35,7 @@ def run(step: Step, number: str, context: RunContext, fence: Workspace) -> Outco
         context.events.add("warning", step=step.id, message=message)
     job = Job(step, key, (), step.writes, phase, last=found[0] == len(keyed) - 1, of=len(keyed))
     if agent_results.find_returned(job, job_runner.view_of(job, context, fence)) is None:
-        paused = _unclean(job, context) if fence.needs_clean_tree else None
+        paused = _unclean(job, context) if fence.kind_of(job) == "in-place" else None
         if paused is not None:
             outcomes.log_outcome(job, context, paused)
             return paused

@@ -33,9 +33,6 @@ Look = tuple[tuple[Change, ...], tuple[str, ...]]
 class Fence:
     """One per run. Called with the context's lock held. The workspace of kind `in-place`: agents work in the person's own tree."""
 
-    kind = "in-place"
-    needs_clean_tree = True
-
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self.ground = Ground(context)
@@ -52,6 +49,9 @@ class Fence:
         self._kept: dict[str, Item | None] = {}
         self._running: dict[str, Running] = {}
         self._quiet: Snapshot | None = None
+
+    def kind_of(self, job: Job) -> str:
+        return "in-place"
 
     def watches(self, job: Job) -> bool:
         return job.watched

@@ -20,9 +20,8 @@ class Changed(Protocol):
 class Workspace(Protocol):
     """One per run; called with the lock of the run's context held."""
 
-    kind: str
-    #: phases start only if tracked files are clean
-    needs_clean_tree: bool
+    def kind_of(self, job: Job) -> str:
+        """The kind of workspace that a job gets."""
 
     def watches(self, job: Job) -> bool:
         """Whether the job gets a workspace."""

@@ -60,13 +60,13 @@ class OpenJob:
 class LayeredWorkspace:
     """One per run. Called with the context's lock held, except for running programs."""
 
-    kind = "overlay"
-    needs_clean_tree = False
-
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._jobs: dict[str, OpenJob] = {}
         self.storage = RunStorage(project_folder(context.root, context.environ), context.run.name)
+
+    def kind_of(self, job: Job) -> str:
+        return "overlay"
 
     def watches(self, job: Job) -> bool:
         """Everything but what doflow itself does."""
@@ -122,18 +122,8 @@ class LayeredWorkspace:
     # what was changed
 
     def _changes(self, found: OpenJob, stack: list[str] | None = None) -> tuple[LayerChange, ...]:
-        """All changes of the job, with paths from the project's root (those outside of it begin with `../`)."""
         stack = found.storage.layers() if stack is None else stack
-        top, root = found.opened.top, os.path.realpath(self._context.root)
-        own = os.path.relpath(os.path.join(root, state_folder.NAME), top)
-
-        def skip(path: str) -> bool:
-            return path == ".git" or path.startswith(".git/") or path == own
-
-        below = [overlay.tree(self.storage.kept)]
-        raw = layers.stacked_changes([overlay.tree(layer) for layer in stack], below, top, skip)
-        prefix = "" if root == top else os.path.relpath(root, top) + "/"
-        return tuple(LayerChange(_from_root(change.path, prefix), change.kind, change.source) for change in raw)
+        return changes_in(stack, self.storage.kept, found.opened.top, str(self._context.root))
 
     def _counted(self, found: OpenJob, changes: tuple[LayerChange, ...]) -> tuple[LayerChange, ...]:
         """Without files that git ignores, by the rules from before the job or by those it was allowed to write."""
@@ -469,6 +459,28 @@ class LayeredWorkspace:
             elif not self._context.record.returned.get(store.name, {}).get("layers"):
                 killed.append(store.name)
         return tuple(killed)
+
+
+def changes_in(stack: list[str], kept: str, top: str, root: str) -> tuple[LayerChange, ...]:
+    """All changes in a stack of layers, with paths from the project's root (those outside of it begin with `../`)."""
+    root = os.path.realpath(root)
+    own = os.path.relpath(os.path.join(root, state_folder.NAME), top)
+
+    def skip(path: str) -> bool:
+        return path == ".git" or path.startswith(".git/") or path == own
+
+    raw = layers.stacked_changes([overlay.tree(layer) for layer in stack], [overlay.tree(kept)], top, skip)
+    prefix = "" if root == top else os.path.relpath(root, top) + "/"
+    return tuple(LayerChange(_from_root(change.path, prefix), change.kind, change.source) for change in raw)
+
+
+def kept_changes(context: RunContext, store: JobStorage) -> tuple[LayerChange, ...]:
+    """What the workspace of an unfinished job holds, without files that git ignores."""
+    kept = RunStorage(project_folder(context.root, context.environ), context.run.name).kept
+    found = changes_in(store.layers(), kept, store.opened().top, str(context.root))
+    inner = [change.path for change in found if not change.path.startswith("../")]
+    passed = history.ignored_among(context.git, inner) if inner else frozenset()
+    return tuple(change for change in found if change.path not in passed)
 
 
 class JobPlace:
