@@ -236,7 +236,7 @@ def accept_result(
     if not outcome.ok:
         return outcome
     with context.guard:
-        if fence.watches(job) and fence.layers(job):  # the call is over, whatever is found in what it wrote
+        if fence.layers(job) and (job.paid or job.step.repair):  # the call is over, whatever is found in what it wrote
             agent_results.record_returned(
                 job,
                 context,

@@ -469,7 +469,8 @@ def changes_in(stack: list[str], kept: str, top: str, root: str) -> tuple[LayerC
     def skip(path: str) -> bool:
         return path == ".git" or path.startswith(".git/") or path == own
 
-    raw = layers.stacked_changes([overlay.tree(layer) for layer in stack], [overlay.tree(kept)], top, skip)
+    trees = [tree for layer in stack if os.path.isdir(tree := overlay.tree(layer))]
+    raw = layers.stacked_changes(trees, [overlay.tree(kept)], top, skip)
     prefix = "" if root == top else os.path.relpath(root, top) + "/"
     return tuple(LayerChange(_from_root(change.path, prefix), change.kind, change.source) for change in raw)
 
