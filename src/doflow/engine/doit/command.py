@@ -26,7 +26,7 @@ from doflow.engine.doit.backend import Backend
 from doflow.engine.doit.namespace import Bridge
 from doflow.engine.lifecycle import resolve_run
 from doflow.engine.lifecycle.session import Session
-from doflow.guard import nested_runs
+from doflow.runs import mutex
 from doflow.util import atomic_files, errors, state_folder, stdio
 from doflow.util.errors import DoflowError, Undecided
 from doflow.util.process import runner
@@ -85,14 +85,14 @@ class FlowRun(Run):  # type: ignore[misc]
         session = self._bridge.session
         stdio.open_(patient=True)
         try:
-            nested_runs.validate_nested_execution(nested_runs.session_path(args, str(session.root)), session.environ)
-        except nested_runs.NestedExecutionError as error:
+            mutex.validate_nested_execution(mutex.session_path(args, str(session.root)), session.environ)
+        except mutex.NestedExecutionError as error:
             return _refused(session, error.message)
         if variable := _variable():
             hint = f"use an equals sign: doit FLOW --goal='{variable}'"
             return _refused(session, f"doit parsed {variable!r} as a task variable\n  hint: {hint}")
         session.executing = Backend.running = True
-        nested_runs.enter(os.environ)
+        mutex.enter(os.environ)
         config = self.loader.load_doit_config()
         params.update_defaults(config)
         session.quiet = params["reporter"] not in ("console", ConsoleReporter)
@@ -119,7 +119,7 @@ class FlowRun(Run):  # type: ignore[misc]
         except Exception as error:
             return _crashed(session, error)
         finally:
-            nested_runs.leave(os.environ)
+            mutex.leave(os.environ)
             if session.holder is not None:
                 session.holder.release()
 
