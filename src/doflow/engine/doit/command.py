@@ -9,9 +9,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from functools import wraps
-from types import FrameType
 from typing import Any
 
 from doit import get_var
@@ -165,7 +163,7 @@ class FlowRun(Run):  # type: ignore[misc]
             given["num_process"] = 0
         done: set[str] = set()
         given |= {"par_type": "thread", "reporter": _reporter(base, session, done if once else None)}
-        stop = _stopper(session)
+        stop = session.on_signal
         old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         interrupted = False
         try:
@@ -210,17 +208,6 @@ def _end(session: Session, words: Any, result: int, interrupted: bool, enough: b
     if interrupted:
         session.warn(f"interrupted; finished steps are kept\ncontinue with:\n  {again}")
     return session.code
-
-
-def _stopper(session: Session) -> Callable[[int, FrameType | None], None]:
-    """The signal handler: a running step stops and restores the working tree; anything else is interrupted."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        runner.stop_all(0.0 if runner.stopping() else 5.0)  # a second signal does not wait
-        if not session.busy:
-            raise KeyboardInterrupt
-
-    return stop
 
 
 def _reporter(base: Any, session: Session, done: set[str] | None) -> Any:
