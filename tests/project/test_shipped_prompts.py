@@ -12,10 +12,10 @@ import yaml
 from tests.support import checkout
 
 from doflow.engine import checks
-from doflow.flow import findings, markdown, markers, tasklist
+from doflow.flow import findings, markdown, tasklist
 from doflow.flow.model import Flow, Step
 from doflow.flow.parsing import loader
-from doflow.runs.project_files import ProjectFiles
+from doflow.runs.fingerprint import ProjectFiles
 
 FOLDER = checkout.TOP / "flows" / "prompts"
 PROMPTS = sorted(path.name for path in FOLDER.glob("*.md"))
@@ -174,7 +174,7 @@ def test_the_answer_of_a_routing_step_ends_in_one_of_its_markers(name: str) -> N
     shown = markdown.section(body, "Example of a good answer") or example(name, front["makes"][0])
     plain = "\n".join(line.removeprefix("> ") for line in shown.splitlines())
 
-    assert markers.read_markers(plain, front["prints"])
+    assert markdown.read_markers(plain, front["prints"])
 
 
 def test_the_suggestions_that_are_shown_are_data_of_the_form_that_is_asked_for() -> None:

@@ -14,7 +14,7 @@ from doflow.agents import prompt_text, rate_limits, registry, selection, spendin
 from doflow.agents.adapters import vendor_cli
 from doflow.agents.prompt_text import Brief, Input
 from doflow.agents.recorder import Recording
-from doflow.flow import findings, markdown, markers
+from doflow.flow import findings, markdown
 from doflow.flow.model import Ask, Outcome, Profile, Status, Usage
 from doflow.guard import sandbox, stale_files
 from doflow.guard.fence.scope import Scope
@@ -60,7 +60,7 @@ def _save_text(job: Job, context: RunContext, final: str, written: bool) -> None
     path = job.makes[0]
     text = final.strip("\n") + "\n" if final.strip() else ""
     text = context.files.text(path) or "" if written else text
-    ended = markers.with_plain_end(text, job.step.check.ends)
+    ended = markdown.with_plain_end(text, job.step.check.ends)
     if not written or ended != text:
         context.place.write(path, ended.encode("utf-8", "surrogateescape"))
 
@@ -139,7 +139,7 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
 
 def fail_if_reported(outcome: Outcome, who: str) -> Outcome:
     """A call whose final text has a line `[ERROR: …]` has failed, whatever its exit code and its files say."""
-    error = runner.clean(markers.reported_error(outcome.text))[:400] if outcome.ok else ""
+    error = runner.clean(markdown.reported_error(outcome.text))[:400] if outcome.ok else ""
     if not error:
         return outcome
     transient = vendor_cli.is_transient_error(error)

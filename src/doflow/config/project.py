@@ -163,7 +163,9 @@ def _read(root: Path, environ: Mapping[str, str], only: Sequence[str] = ()) -> t
     broken |= {name: str(error) for name, error in found.broken.items()}
     dots = _pipelines(root, chosen, found.flows, broken) if chosen.pipelines else ()
     known = found.flows
-    flows = {name: subflow.inline_subflows(flow, known, chosen.gates) for name, flow in known.items()}
+    flows = known | {
+        name: subflow.inline_subflows(flow, known, chosen.gates) for name, flow in known.items() if flow.has_subflows
+    }
     plans = {name: plan.build_plan(flow, chosen) for name, flow in flows.items()}
     values = {
         "partial": bool(only),

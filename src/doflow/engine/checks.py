@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 
-from doflow.flow import backlog, markdown, markers, tasklist
+from doflow.flow import backlog, markdown, tasklist
 from doflow.flow.model import Step
 from doflow.flow.parsing import loader, schema
 from doflow.flow.parsing.syntax import substitute
@@ -62,7 +62,7 @@ def check_ends(step: Step, paths: Sequence[str], context: RunContext) -> str:
     wanted = step.check.ends
     for path in paths:
         text = context.files.text(path) or ""
-        found = markers.read_markers(markers.last_line(text) if step.kind == "shell" else text, wanted)
+        found = markdown.read_markers(markdown.last_line(text) if step.kind == "shell" else text, wanted)
         if len(found) > 1:
             return f"{path}: the lines {' and '.join(f'`{line}`' for line in found)} disagree"
         if not found:

@@ -26,7 +26,7 @@ def expand_flow(found: Flow, params: Mapping[str, str]) -> Flow:
 
 def expand_step(found: Step, params: Mapping[str, str], which: str = "") -> Step:
     """One step with its parameters in every path. `which`: how an error names the step, if not by its id."""
-    if not any("{" in path for path in _paths(found)):
+    if not any("{" in path for path in found.paths):
         return found
     base = {**params, "step": found.id.partition(":")[0]}
     given = {**base, **{name: substitute(value, base) for name, value in found.params}}
@@ -40,11 +40,6 @@ def expand_step(found: Step, params: Mapping[str, str], which: str = "") -> Step
         reads=tuple(_read(read, given, which) for read in found.reads),
         needs=tuple(_read(read, given, which) for read in found.needs),
     )
-
-
-def _paths(found: Step) -> list[str]:
-    reads = [read.path for read in found.reads + found.needs]
-    return [*found.makes, *(found.writes or ()), found.phases, *found.phases_or, *reads]
 
 
 def expand_items(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from doflow.flow import markers
+from doflow.flow import markdown
 
 VERDICTS = ("GO", "CONDITIONAL", "NO-GO")
 BLOCKING = ("C", "H")
@@ -73,7 +73,7 @@ class Finding:
 
 def parse_answer(persona: str, text: str) -> Answer:
     """Parse an agent's final text: the verdict in its last line, and every issue line."""
-    verdicts = tuple(dict.fromkeys(_VERDICT[marker] for marker in markers.read_markers(text, _VERDICT)))
+    verdicts = tuple(dict.fromkeys(_VERDICT[marker] for marker in markdown.read_markers(text, _VERDICT)))
     verdict = verdicts[0] if len(verdicts) == 1 else ""
     issues, unread = [], []
     for line in text.splitlines():

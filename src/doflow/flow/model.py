@@ -197,6 +197,12 @@ class Step:
     machine: str = ""
     origin: Origin = Origin("")
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the files that it reads, makes, writes or works through."""
+        reads = (read.path for read in (*self.reads, *self.needs))
+        return (*self.makes, *(self.writes or ()), self.phases, *self.phases_or, *reads)
+
 
 @dataclass(frozen=True, slots=True)
 class Flow:
@@ -223,6 +229,22 @@ class Flow:
     def takes_list(self) -> bool:
         """Does it work on a task list that the parameter `tasks` names?"""
         return any(step.kind == "implement" and "{tasks}" in step.phases for step in self.steps)
+
+    @property
+    def has_given_list(self) -> bool:
+        """Does it work on a task list that none of its own steps makes?"""
+        made = {path for step in self.steps for path in step.makes}
+        return any(
+            step.kind == "implement" and not made.issuperset((step.phases, *step.phases_or)) for step in self.steps
+        )
+
+    @property
+    def has_subflows(self) -> bool:
+        return any(step.kind == "flow" for step in self.steps)
+
+    @property
+    def has_params_in_paths(self) -> bool:
+        return any("{" in path for step in self.steps for path in step.paths)
 
     def step(self, name: str) -> Step | None:
         return _by_id(self.steps).get(name)

@@ -15,7 +15,7 @@ from doflow.flow.parsing.syntax import substitute
 
 def inline_subflows(flow: Flow, flows: Mapping[str, Flow], gates: Sequence[str] = ()) -> Flow:
     """The flow without sub-flow steps. `gates`: those of the settings, `after-design`."""
-    if not any(step.kind == "flow" for step in flow.steps):
+    if not flow.has_subflows:
         return flow
     flow = replace(flow, steps=tuple(_gated(step, gates) for step in flow.steps))
     subs = {step.id: step for step in flow.steps if step.kind == "flow"}

@@ -21,8 +21,8 @@ from doflow.git.repository import Repository
 from doflow.runs import event_log, fingerprint, lockfile, run_record, session_layout
 from doflow.runs.catalogue import INPUT, SNAPSHOT, Run
 from doflow.runs.event_log import EventLog
+from doflow.runs.fingerprint import ProjectFiles
 from doflow.runs.lockfile import Artifact, StepRecord
-from doflow.runs.project_files import ProjectFiles
 from doflow.runs.run_record import RunRecord
 from doflow.util import atomic_files, state_folder
 from doflow.util.hints import Target

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from doflow.flow import task_lists
 from doflow.runs import lockfile
-from doflow.runs.project_files import ProjectFiles
+from doflow.runs.fingerprint import ProjectFiles
 from doflow.util.errors import UsageError
 
 #: where the tools keep their lists, relative to the project

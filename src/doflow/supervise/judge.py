@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from doflow.agents import registry
-from doflow.flow import markers
+from doflow.flow import markdown
 from doflow.flow.model import Ask, Profile
 from doflow.supervise import pipeline_context
 from doflow.supervise.pipeline_context import PipelineContext
@@ -40,7 +40,7 @@ def decide(
     known = {**words, CANNOT: "why"}
     lines = [f"DECISION: {word} {means}".rstrip() for word, means in known.items()]
     text = ask_agent(context, name, node, token, f"{question}\n\n{_RULES}" + "\n".join(lines) + "\n")
-    plain = [line for raw in markers.answer_lines(text) if (line := raw.strip("*`_-+[] \t"))]
+    plain = [line for raw in markdown.answer_lines(text) if (line := raw.strip("*`_-+[] \t"))]
     said = list(dict.fromkeys(line for line in plain if line.startswith("DECISION:")))
     if not plain or plain[-1] not in said:
         return CANNOT, text.strip()[-500:] or "the judge did not answer"
@@ -91,7 +91,7 @@ def _call(context: PipelineContext, profile: Profile, node: str, prompt: str, ro
             os.unlink(path)
     result = runner.run(adapter.call(ask, os.environ), out, err, LIMIT)
     outcome = adapter.outcome(ask, result, lambda: runner.tail(out, 200_000))
-    error = markers.reported_error(outcome.text) if outcome.ok else outcome.reason or outcome.status.value
+    error = markdown.reported_error(outcome.text) if outcome.ok else outcome.reason or outcome.status.value
     return ("", error) if error else (outcome.text, "")
 
 

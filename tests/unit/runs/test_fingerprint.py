@@ -9,8 +9,8 @@ from tests.support.context import new_context, step_of, write
 
 from doflow.flow.model import Budget, Check, Prompt, Read, Retry, Step
 from doflow.runs import fingerprint
+from doflow.runs.fingerprint import ProjectFiles
 from doflow.runs.lockfile import StepRecord
-from doflow.runs.project_files import ProjectFiles
 from doflow.util.process.runner import Timeout
 
 RUN = "specs/001"

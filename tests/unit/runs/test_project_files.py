@@ -8,7 +8,7 @@ import os
 import pytest
 from tests.support.context import write
 
-from doflow.runs.project_files import ProjectFiles
+from doflow.runs.fingerprint import ProjectFiles
 from doflow.util.errors import WorldError
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 
 from doflow.config import uptodate_stamp
-from doflow.guard import nested_runs
+from doflow.runs import mutex
 from doflow.util.errors import UsageError
 from doflow.util.timestamps import now
 
@@ -52,7 +52,7 @@ exit codes: 0 done, 1 error, 2 paused (waiting for you), 3 rate limited, 130 int
 
 def run(words: list[str]) -> int:
     if os.environ.get("PRP_PIPELINE_RUNNING") and not {"-h", "--help"} & set(words):
-        nested_runs.validate_nested_execution(nested_runs.session_path(words, os.getcwd()))
+        mutex.validate_nested_execution(mutex.session_path(words, os.getcwd()))
     asked = _parse(words)
     if "help" in asked:
         sys.stdout.write(HELP)

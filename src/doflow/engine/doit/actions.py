@@ -121,7 +121,8 @@ def _run_in_slot(session: Session, work: ActiveRun, step: Step, run: Callable[[]
 
 def _asked_again(work: ActiveRun, step: Step) -> Outcome | None:
     """A gate whose approved content was changed since, by anyone, asks again before the next step reads it."""
-    for gated in gate.open_gates(work.context, step.id.partition(":")[0]):
+    name = step.id.partition(":")[0]
+    for gated in gate.open_gates(work.context, name) if work.context.order.upstream(name) else ():
         outcome = work.asked.get(gated.id) or gate.ask_approval(gated, work.context)
         if not outcome.ok:
             work.asked[gated.id] = outcome

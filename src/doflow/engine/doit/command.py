@@ -9,9 +9,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from functools import wraps
-from types import FrameType
 from typing import Any
 
 from doit import get_var
@@ -26,7 +24,7 @@ from doflow.engine.doit.backend import Backend
 from doflow.engine.doit.namespace import Bridge
 from doflow.engine.lifecycle import resolve_run
 from doflow.engine.lifecycle.session import Session
-from doflow.guard import nested_runs
+from doflow.runs import mutex
 from doflow.util import atomic_files, errors, state_folder, stdio
 from doflow.util.errors import DoflowError, Undecided
 from doflow.util.process import runner
@@ -85,14 +83,14 @@ class FlowRun(Run):  # type: ignore[misc]
         session = self._bridge.session
         stdio.open_(patient=True)
         try:
-            nested_runs.validate_nested_execution(nested_runs.session_path(args, str(session.root)), session.environ)
-        except nested_runs.NestedExecutionError as error:
+            mutex.validate_nested_execution(mutex.session_path(args, str(session.root)), session.environ)
+        except mutex.NestedExecutionError as error:
             return _refused(session, error.message)
         if variable := _variable():
             hint = f"use an equals sign: doit FLOW --goal='{variable}'"
             return _refused(session, f"doit parsed {variable!r} as a task variable\n  hint: {hint}")
         session.executing = Backend.running = True
-        nested_runs.enter(os.environ)
+        mutex.enter(os.environ)
         config = self.loader.load_doit_config()
         params.update_defaults(config)
         session.quiet = params["reporter"] not in ("console", ConsoleReporter)
@@ -119,7 +117,7 @@ class FlowRun(Run):  # type: ignore[misc]
         except Exception as error:
             return _crashed(session, error)
         finally:
-            nested_runs.leave(os.environ)
+            mutex.leave(os.environ)
             if session.holder is not None:
                 session.holder.release()
 
@@ -165,7 +163,7 @@ class FlowRun(Run):  # type: ignore[misc]
             given["num_process"] = 0
         done: set[str] = set()
         given |= {"par_type": "thread", "reporter": _reporter(base, session, done if once else None)}
-        stop = _stopper(session)
+        stop = session.on_signal
         old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         interrupted = False
         try:
@@ -210,17 +208,6 @@ def _end(session: Session, words: Any, result: int, interrupted: bool, enough: b
     if interrupted:
         session.warn(f"interrupted; finished steps are kept\ncontinue with:\n  {again}")
     return session.code
-
-
-def _stopper(session: Session) -> Callable[[int, FrameType | None], None]:
-    """The signal handler: a running step stops and restores the working tree; anything else is interrupted."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        runner.stop_all(0.0 if runner.stopping() else 5.0)  # a second signal does not wait
-        if not session.busy:
-            raise KeyboardInterrupt
-
-    return stop
 
 
 def _reporter(base: Any, session: Session, done: set[str] | None) -> Any:

@@ -79,8 +79,10 @@ def open_run(session: Session, flow: str, given: Mapping[str, Any]) -> ActiveRun
         bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
         given.get("budget") or "", bool(given.get("record")), redo,
     )  # fmt: skip
+    if found.has_params_in_paths:
+        found = expansion.expand_flow(found, run_params(run, found))
     context = RunContext(
-        session.root, expansion.expand_flow(found, run_params(run, found)), run, opened.settings(), planned, session.environ,
+        session.root, found, run, opened.settings(), planned, session.environ,
         session.on_event, options, session.executing,
     )  # fmt: skip
     work = ActiveRun(context, StatusFile(context))
@@ -109,7 +111,7 @@ def _ready(session: Session, work: ActiveRun) -> None:
             start.write_subflow_inputs(context)
     if context.options.completed:
         adoption.adopt_completed(context, lambda: session.begin(work))
-    if not context.frozen:
+    if context.flow.has_given_list and not context.frozen:
         adoption.adopt_ticked_phases(context, lambda: session.begin(work))
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from doflow.engine.jobs import commit_hooks
-from doflow.flow import backlog, markdown, markers
+from doflow.flow import backlog, markdown
 from doflow.flow.model import Outcome, Status, Step
 from doflow.git import commit, head_reader
 from doflow.runs import event_log, fingerprint, freshness, jobs, lockfile
@@ -95,8 +95,8 @@ def find_markers(step: Step, context: RunContext, text: str) -> tuple[str, ...]:
     A command's output is not an answer: it counts only if its artifacts have no marker."""
     made = markers_in_artifact(step, context)
     if step.kind != "shell":
-        return tuple(dict.fromkeys((*made, *markers.read_markers(text, [route.when for route in step.routes]))))
-    return made or markers.read_markers(markers.last_line(text), [route.when for route in step.routes])
+        return tuple(dict.fromkeys((*made, *markdown.read_markers(text, [route.when for route in step.routes]))))
+    return made or markdown.read_markers(markdown.last_line(text), [route.when for route in step.routes])
 
 
 def markers_in_artifact(step: Step, context: RunContext) -> tuple[str, ...]:
@@ -104,8 +104,8 @@ def markers_in_artifact(step: Step, context: RunContext) -> tuple[str, ...]:
     wanted = [route.when for route in step.routes]
     texts = [context.files.text(context.files.path(said)) or "" for said in step.makes]
     if step.kind == "shell":
-        texts = [markers.last_line(text) for text in texts]
-    return tuple(dict.fromkeys(found for text in texts for found in markers.read_markers(text, wanted)))
+        texts = [markdown.last_line(text) for text in texts]
+    return tuple(dict.fromkeys(found for text in texts for found in markdown.read_markers(text, wanted)))
 
 
 def marker_problem(step: Step, found: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from doflow.agents import selection
@@ -105,6 +106,12 @@ class Session:
                     work.dot_mirror.on_event(entry)
                 work.ends[entry["event"]] = entry
         self.view.on_event(entry)
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """A running step stops and restores the working tree; anything else is interrupted."""
+        runner.stop_all(0.0 if runner.stopping() else 5.0)  # a second signal does not wait
+        if not self.busy:
+            raise KeyboardInterrupt
 
     def add(self, work: ActiveRun) -> None:
         self.works[work.context.flow.name] = work

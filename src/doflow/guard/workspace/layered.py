@@ -22,8 +22,8 @@ from doflow.guard.workspace.layers import LayerChange
 from doflow.guard.workspace.storage import JobStorage, Opened, RunStorage, project_folder
 from doflow.runs import next_steps
 from doflow.runs.context import WRITES, ProgramNeeds, RunContext
+from doflow.runs.fingerprint import ProjectFiles
 from doflow.runs.jobs import Job
-from doflow.runs.project_files import ProjectFiles
 from doflow.util import globs, state_folder
 from doflow.util.hints import Next
 from doflow.util.process import runner

@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from doflow.guard import nested_runs
-from doflow.guard.nested_runs import NestedExecutionError, validate_nested_execution
-from doflow.runs.mutex import Holder
+from doflow.runs import mutex
+from doflow.runs.mutex import Holder, NestedExecutionError, validate_nested_execution
 
 SESSION = "plan/001_0123456789ab/bugfix/001_ba9876543210"
 MAIN = "plan/001_0123456789ab"
@@ -108,14 +107,14 @@ def test_a_made_up_dead_process_opens_nothing_while_a_run_holds_the_lock(gone, t
 
 def test_the_variable_is_taken_back_only_while_it_is_ours():
     mine = {"PRP_PIPELINE_RUNNING": "1"}
-    nested_runs.enter(mine)
+    mutex.enter(mine)
     assert mine == {"PRP_PIPELINE_RUNNING": str(os.getpid())}
 
-    nested_runs.leave(mine)
+    mutex.leave(mine)
     assert mine == {}
 
     another = {"PRP_PIPELINE_RUNNING": "1"}
-    nested_runs.leave(another)
+    mutex.leave(another)
     assert another == {"PRP_PIPELINE_RUNNING": "1"}
 
 
@@ -130,4 +129,4 @@ def test_the_variable_is_taken_back_only_while_it_is_ours():
     ],
 )
 def test_the_session_is_read_from_the_command_line(words, path):
-    assert nested_runs.session_path(words, "/p") == path
+    assert mutex.session_path(words, "/p") == path

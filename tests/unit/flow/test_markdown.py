@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from doflow.flow import markers
+from doflow.flow import markdown
 
 WANTED = ("SCALE: SMALL", "SCALE: LARGE")
 
@@ -18,7 +18,7 @@ WANTED = ("SCALE: SMALL", "SCALE: LARGE")
     ],
 )  # fmt: skip
 def test_markup_around_a_marker_does_not_matter(line):
-    assert markers.read_markers(f"words\n\n{line}\n\n---\n", WANTED) == ("SCALE: SMALL",)
+    assert markdown.read_markers(f"words\n\n{line}\n\n---\n", WANTED) == ("SCALE: SMALL",)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_markup_around_a_marker_does_not_matter(line):
     ],
 )  # fmt: skip
 def test_only_the_last_line_of_the_answer_itself_is_a_marker(text):
-    assert markers.read_markers(text, WANTED) == ()
+    assert markdown.read_markers(text, WANTED) == ()
 
 
 @pytest.mark.parametrize(
@@ -39,20 +39,23 @@ def test_only_the_last_line_of_the_answer_itself_is_a_marker(text):
     ["\n```\nSCALE: LARGE\n```\n", "\n> SCALE: LARGE\n", "\n<!-- SCALE: LARGE -->\n", "\n<!--\nSCALE: LARGE\n--> "],
 )
 def test_what_is_quoted_behind_the_marker_does_not_count(after):
-    assert markers.read_markers(f"SCALE: SMALL{after}", WANTED) == ("SCALE: SMALL",)
+    assert markdown.read_markers(f"SCALE: SMALL{after}", WANTED) == ("SCALE: SMALL",)
 
 
 def test_two_markers_that_disagree_are_both_returned():
-    assert markers.read_markers("SCALE: SMALL\nNo, wait.\n**SCALE: LARGE**", WANTED) == ("SCALE: LARGE", "SCALE: SMALL")
-    assert markers.read_markers("SCALE: SMALL\nAs I said:\n`SCALE: SMALL`", WANTED) == ("SCALE: SMALL",)
+    assert markdown.read_markers("SCALE: SMALL\nNo, wait.\n**SCALE: LARGE**", WANTED) == (
+        "SCALE: LARGE",
+        "SCALE: SMALL",
+    )
+    assert markdown.read_markers("SCALE: SMALL\nAs I said:\n`SCALE: SMALL`", WANTED) == ("SCALE: SMALL",)
 
 
 def test_a_comment_in_a_code_span_is_not_a_comment():
-    assert markers.read_markers("It starts with `<!--`.\nSCALE: SMALL", WANTED) == ("SCALE: SMALL",)
+    assert markdown.read_markers("It starts with `<!--`.\nSCALE: SMALL", WANTED) == ("SCALE: SMALL",)
 
 
 def test_a_comment_around_a_fence_ends_with_the_comment():
-    assert markers.read_markers("<!--\n```\n-->\nSCALE: SMALL", WANTED) == ("SCALE: SMALL",)
+    assert markdown.read_markers("<!--\n```\n-->\nSCALE: SMALL", WANTED) == ("SCALE: SMALL",)
 
 
 @pytest.mark.parametrize(
@@ -70,12 +73,12 @@ def test_a_comment_around_a_fence_ends_with_the_comment():
     ],
 )
 def test_a_line_of_the_answer_reports_an_error(text, reason):
-    assert markers.reported_error(text) == reason
+    assert markdown.reported_error(text) == reason
 
 
 def test_a_program_finds_the_marker_as_the_plain_last_line():
     wanted = ("RESULT: pass", "RESULT: fail")
 
-    assert markers.with_plain_end("Fine.\n**RESULT: pass**\n", wanted) == "Fine.\n**RESULT: pass**\n\nRESULT: pass\n"
-    assert markers.with_plain_end("Fine.\nRESULT: pass\n", wanted) == "Fine.\nRESULT: pass\n"
-    assert markers.with_plain_end("RESULT: fail\nRESULT: pass\n", wanted) == "RESULT: fail\nRESULT: pass\n"
+    assert markdown.with_plain_end("Fine.\n**RESULT: pass**\n", wanted) == "Fine.\n**RESULT: pass**\n\nRESULT: pass\n"
+    assert markdown.with_plain_end("Fine.\nRESULT: pass\n", wanted) == "Fine.\nRESULT: pass\n"
+    assert markdown.with_plain_end("RESULT: fail\nRESULT: pass\n", wanted) == "RESULT: fail\nRESULT: pass\n"
