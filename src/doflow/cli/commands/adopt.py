@@ -37,6 +37,9 @@ def adopt(args: Namespace) -> int:
         if work.back:
             _not_what_was_seen(work, args.step)
         phase = _phase(work, args.step)
+        name = f"{phase[0].id}:{phase[1]}" if phase else decisions.find_step(work, args.step).id
+        if not args.anyway or name in context.record.returned:
+            work.fence.layered.release(name)
         if phase is not None:
             return _one(args, command, work, *phase)
         step = _step(work, args.step, args.anyway)

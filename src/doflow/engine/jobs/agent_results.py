@@ -12,7 +12,7 @@ from doflow.engine.jobs.commit import find_marker
 from doflow.flow.model import Outcome, Status
 from doflow.git import history
 from doflow.runs import jobs
-from doflow.runs.context import RunContext
+from doflow.runs.context import InPlace, RunContext
 from doflow.runs.jobs import Job
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def find_returned(job: Job, context: RunContext) -> Mapping[str, Any] | None:
     """What an agent returned before a crash, if all of it is unchanged. Of repairs for a command: the files that are
     unchanged, because the command runs again anyway."""
     entry = context.record.returned.get(job.name)
-    if entry is None:
-        return None
+    if entry is None or entry.get("refused") or (entry.get("layers") and isinstance(context.place, InPlace)):
+        return None  # refused, or its workspace is gone
     files: Mapping[str, str] = entry.get("files", {})
     repaired = bool(job.step.repair) and job.step.kind == "shell"
     if entry.get("unfinished") or (repaired and entry.get("key") != job.key.key):

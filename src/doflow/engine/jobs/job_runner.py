@@ -56,7 +56,7 @@ def run_job(job: Job, context: RunContext, fence: Workspace, produce: Produce) -
     if outcome.ok:
         outcome = commit.complete_job(job, context, outcome)
     if not outcome.ok:
-        outcomes.log_outcome(job, context, outcome)
+        outcomes.log_outcome(job, view_of(job, context, fence), outcome)
     return outcome
 
 
@@ -253,7 +253,9 @@ def accept_result(
         if strays:
             checked = replace(job, makes=()) if unfinished else job
             held = bool(checked.makes) and not check_artifacts(checked, context, fence)
-            context.record.discard_returned(job.name)
+            if fence.layers(job):  # nothing of it is in the project: what is in scope waits for the user
+                held = held or (job.phase is not None and bool(changes))
+                _hold(job, context, files if held else {}, outcome, attempt, fence)
             return outcomes.out_of_scope(checked, context, strays, tuple(files), fence.beside(job), held)
         if job.phase and not changes:
             if left := _open_tasks(job, context):
@@ -265,6 +267,15 @@ def accept_result(
             about = {"repairs": repairs, "work": work, "unfinished": unfinished, "layers": fence.layers(job)}
             agent_results.record_returned(job, context, files, outcome, attempt, **about)
     return outcome
+
+
+def _hold(
+    job: Job, context: RunContext, files: Mapping[str, str], outcome: Outcome, attempt: int, fence: Workspace
+) -> None:
+    """Keep the part of a refused result that is in scope, for `doflow adopt`."""
+    context.record.discard_returned(job.name)
+    if files:
+        agent_results.record_returned(job, context, files, outcome, attempt, layers=fence.layers(job), refused=True)
 
 
 def _open_tasks(job: Job, context: RunContext) -> tuple[str, ...]:

@@ -64,8 +64,8 @@ def out_of_scope(
     reason = f"{who} modified files outside its scope: {names}"
     steps = (Next(QUARANTINE, "reverted; a copy is in quarantine"), *_leave(job, context, strays))
     if held:
-        adopt = ("doflow", "adopt", job.step.id)
-        steps = (*steps, Next(adopt, f"{', '.join(job.makes)} passed its checks", "keeps it without another call"))
+        what = f"{', '.join(job.makes)} passed its checks" if job.makes else "its other changes are kept"
+        steps = (*steps, Next(("doflow", "adopt", job.name), what, "keeps it without another call"))
     return Outcome(Status.REFUSED, reason, held=held, files=mine if held else (), next=steps)
 
 

@@ -25,6 +25,7 @@ from doflow.runs.context import WRITES, ProgramNeeds, RunContext
 from doflow.runs.fingerprint import ProjectFiles
 from doflow.runs.jobs import Job
 from doflow.util import globs, state_folder
+from doflow.util.errors import UsageError
 from doflow.util.hints import Next
 from doflow.util.process import runner
 from doflow.util.process.runner import Command, Result, Tick, Timeout
@@ -90,7 +91,8 @@ class LayeredWorkspace:
         if job.name not in self._jobs:
             store = self.storage.job(job.name)
             entry = self._context.record.returned.get(job.name, {})
-            if not (store.exists and entry.get("layers")) or store.applying() is not None:
+            waits = entry.get("layers") and not entry.get("refused")
+            if not (store.exists and waits) or store.applying() is not None:
                 return self._context
             self._reopen(job, store, int(entry["layers"]))
         found = self._jobs[job.name]
@@ -406,6 +408,21 @@ class LayeredWorkspace:
                 name, context.events.add("returned", True, **{**fields, "files": files, **more})
             )
         store.remove()
+
+    def release(self, name: str) -> None:
+        """Write what a refused job was allowed to change to the project, for the person who adopts it."""
+        store = self.storage.job(name)
+        if not store.exists or not self._context.record.returned.get(name, {}).get("refused"):
+            return
+        changes = kept_changes(self._context, store)
+        planned = apply.plan_writes(self._context, store, store.opened(), apply.GivenFiles(store), changes)
+        if planned.conflicts:
+            paths = _named(tuple(one.path for one in planned.conflicts))
+            hint = f"commit, move or undo your change, then: doflow adopt {name}"
+            raise UsageError(f"{name} cannot be adopted: you changed {paths}, too; nothing was written", hint)
+        intent = {"writes": planned.writes, "contents": {}}
+        store.begin_applying(intent)
+        self._finish(store, intent)
 
     def _record_left(self, found: OpenJob, changes: tuple[LayerChange, ...]) -> None:
         left = {c.path: found.files.digest(c.path) for c in changes if c.path in found.left}

@@ -25,9 +25,22 @@ GOOD, BAD = "# Goal\n\nAll.\n", "# Draft\n"
 class FakeFence:
     """Counts what it is asked for. `strays` are what it says was written where it may not."""
 
-    def __init__(self, strays=()):
+    def __init__(self, strays=(), context=None):
         self.asked = []
         self.strays = strays
+        self.context = context
+
+    def watches(self, job):
+        return job.watched
+
+    def see(self, job):
+        return self.context
+
+    def layers(self, job):
+        return 0
+
+    def take_over(self, job):
+        return None
 
     def enter(self, job, entry=None):
         self.asked.append("enter again" if entry else "enter")
@@ -98,6 +111,7 @@ def perform(context, monkeypatch):
         agent = Agent(context.root, *deeds)
         monkeypatch.setattr(call, CALL, agent)
         act.fence = fence or FakeFence()
+        act.fence.context = context
         outcome = job_runner.run_job(job or new_job(context), context, act.fence, agent)
         act.agent = agent
         return outcome, agent.calls
@@ -247,7 +261,7 @@ def test_a_wait_that_is_interrupted_ends_the_job(perform, monkeypatch):
 
 
 def test_an_exception_leaves_the_window_open_for_the_next_start(context):
-    fence = FakeFence()
+    fence = FakeFence(context=context)
     with pytest.raises(KeyboardInterrupt):
         job_runner.run_job(new_job(context), context, fence, Agent(context.root, KeyboardInterrupt()))
 
@@ -320,7 +334,7 @@ def test_a_persons_edit_is_not_overwritten_unless_it_is_forced(perform, context,
 
 def test_a_result_of_the_job_as_it_was_before_is_put_aside(context):
     context.record.agent_returned("one", {"files": {ONE: "1"}})
-    fence = FakeFence()
+    fence = FakeFence(context=context)
     job_runner.quarantine_returned(new_job(context), context, fence)
 
     assert fence.asked == ["enter again", "undo", "leave"]
@@ -330,7 +344,7 @@ def test_a_result_of_the_job_as_it_was_before_is_put_aside(context):
 
 def test_a_command_is_not_fenced_and_not_handed_back(tmp_path):
     context = new_context(tmp_path, "one: {kind: shell, run: 'true', makes: one.md}", WITHOUT_GIT)
-    fence = FakeFence()
+    fence = FakeFence(context=context)
     outcome = job_runner.run_job(new_job(context), context, fence, lambda *args: done())
 
     assert (outcome.status, fence.asked) == (Status.FAILED, [])
@@ -343,14 +357,14 @@ def test_a_failed_command_leaves_no_artifact(tmp_path):
         write(tmp_path, ONE, "half")
         return failed()
 
-    assert job_runner.run_job(new_job(context), context, FakeFence(), produce).status is Status.FAILED
+    assert job_runner.run_job(new_job(context), context, FakeFence(context=context), produce).status is Status.FAILED
     assert not (tmp_path / ONE).exists()
 
 
 def test_a_phase_that_changed_nothing_is_told(tmp_path):
     context = new_context(tmp_path, "implement: {kind: implement, phases: /tasks.md, prompt: Do.}", WITHOUT_GIT)
     job = replace(new_job(context, "implement"), phase=Phase("1", "A", "", 1), writes=None)
-    job_runner.accept_result(job, context, FakeFence(), done(), 1)
+    job_runner.accept_result(job, context, FakeFence(context=context), done(), 1)
 
     assert events(context) == ["warning", "returned"]
     assert list(context.record.returned) == ["implement:1"]
