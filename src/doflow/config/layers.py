@@ -37,14 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "git": {"branch": "new", "commit_artifacts": True, "verify": False},
     "pipelines": {},
     "layout": "specs",
-    "workspace": {
-        "kind": "auto",
-        "carry": [],
-        "carry_back": [],
-        "setup": [],
-        "max_file": 100_000_000,
-        "max_total": 1_000_000_000,
-    },
+    "workspace": "in-place",
     "supervision": {
         "signals": ".claude/attractor/signals",
         "parallel": 3,
@@ -75,8 +68,6 @@ class LayeredSettings:
         target = self.value if into is None else into
         for key, entry in layer.items():
             path = (*at, key)
-            if path == ("workspace",) and isinstance(entry, str):
-                entry = {"kind": entry}  # the short form
             if isinstance(entry, dict):
                 self.add(entry, where, path, target.setdefault(key, {}))
             else:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from doflow.config.layers import FILE, PREFIX, Keys, LayeredSettings, from_environment, from_flag
-from doflow.flow.model import Budget, Profile, Retry, Settings, Supervision, WorkspaceSettings
+from doflow.flow.model import Budget, Profile, Retry, Settings, Supervision
 from doflow.flow.parsing import document, loader, schema, syntax
 from doflow.flow.parsing.document import Doc, nearest
 from doflow.flow.parsing.syntax import COMMANDS
@@ -166,15 +166,10 @@ def _settings(layers: LayeredSettings) -> Settings:
         verify=git["verify"],
         pipelines=tuple(value["pipelines"].items()),
         layout=value["layout"],
-        workspace=_workspace(value["workspace"]),
+        workspace=value["workspace"],
         supervision=_supervision(value["supervision"]),
         origins=tuple((".".join(path), _shown(leaf), layers.origin(path)) for path, leaf in _leaves(value)),
     )
-
-
-def _workspace(said: Mapping[str, Any]) -> WorkspaceSettings:
-    carry, carry_back, setup = (tuple(said[word]) for word in ("carry", "carry_back", "setup"))
-    return WorkspaceSettings(said["kind"], carry, carry_back, setup, int(said["max_file"]), int(said["max_total"]))
 
 
 def _supervision(said: Mapping[str, Any]) -> Supervision:

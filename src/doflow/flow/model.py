@@ -301,19 +301,6 @@ class Supervision:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkspaceSettings:
-    """Where agents and commands work. `carry`: ignored files they get; `carry_back`: ignored files that reach the project;
-    `setup`: a command that prepares a workspace; sizes in bytes."""
-
-    kind: str = "auto"
-    carry: tuple[str, ...] = ()
-    carry_back: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
-    max_file: int = 100_000_000
-    max_total: int = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """doflow.yaml with every default filled in; `origins` says where each value came from."""
 
@@ -340,7 +327,7 @@ class Settings:
     verify: bool = False
     pipelines: tuple[tuple[str, str], ...] = ()
     layout: str = "specs"
-    workspace: WorkspaceSettings = WorkspaceSettings()
+    workspace: str = "in-place"
     supervision: Supervision = field(default_factory=Supervision)
     origins: tuple[tuple[str, str, str], ...] = ()
 

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from doflow.cli import output
 from doflow.cli.context import CommandContext
 from doflow.engine.lifecycle.session import ActiveRun
-from doflow.guard.workspace import layered
+from doflow.guard.workspace.changes import kept_changes
 from doflow.guard.workspace.layers import LayerChange
 from doflow.guard.workspace.storage import JobStorage
 from doflow.util.errors import UsageError
@@ -51,7 +51,7 @@ def workspace(args: Namespace) -> int:
             f"{name} has no workspace in run {work.context.run.name} (jobs with one: {have})", "doflow workspace show"
         )
     if args.deed == "diff":
-        text = "".join(_diff(work, change) for change in layered.kept_changes(work.context, found[name]))
+        text = "".join(_diff(work, change) for change in kept_changes(work.context, found[name]))
         return output.report(
             args.json, {"job": name, "diff": text}, clean(text.rstrip("\n")) or f"{name} changed nothing"
         )
@@ -63,7 +63,7 @@ def workspace(args: Namespace) -> int:
 
 
 def _show(work: ActiveRun, found: dict[str, JobStorage], as_json: bool) -> int:
-    rows = [(name, _state(work, store), layered.kept_changes(work.context, store)) for name, store in found.items()]
+    rows = [(name, _state(work, store), kept_changes(work.context, store)) for name, store in found.items()]
     data = [{"job": name, "state": state, "files": [one.path for one in changes]} for name, state, changes in rows]
     if as_json or not rows:
         nothing = f"run {work.context.run.name} has no unfinished workspace"

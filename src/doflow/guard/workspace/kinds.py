@@ -47,7 +47,7 @@ class Workspaces:
     def kind_of(self, job: Job) -> str:
         context = self._context
         profile = context.settings.profile(context.profile_of(job.step)) if job.paid else None
-        asked = job.step.workspace or (profile.workspace if profile else "") or context.settings.workspace.kind
+        asked = job.step.workspace or (profile.workspace if profile else "") or context.settings.workspace
         return choose_kind(asked, context.head, str(context.root), context.environ)[0]
 
     def _for(self, job: Job) -> Workspace:

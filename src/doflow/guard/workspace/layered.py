@@ -18,6 +18,7 @@ from doflow.guard import early_code
 from doflow.guard.fence.scope import Scope
 from doflow.guard.quarantine import Quarantine
 from doflow.guard.workspace import apply, layers, overlay
+from doflow.guard.workspace.changes import changes_in, kept_changes
 from doflow.guard.workspace.layers import LayerChange
 from doflow.guard.workspace.storage import JobStorage, Opened, RunStorage, project_folder
 from doflow.runs import next_steps
@@ -478,29 +479,6 @@ class LayeredWorkspace:
         return tuple(killed)
 
 
-def changes_in(stack: list[str], kept: str, top: str, root: str) -> tuple[LayerChange, ...]:
-    """All changes in a stack of layers, with paths from the project's root (those outside of it begin with `../`)."""
-    root = os.path.realpath(root)
-    own = os.path.relpath(os.path.join(root, state_folder.NAME), top)
-
-    def skip(path: str) -> bool:
-        return path == ".git" or path.startswith(".git/") or path == own
-
-    trees = [tree for layer in stack if os.path.isdir(tree := overlay.tree(layer))]
-    raw = layers.stacked_changes(trees, [overlay.tree(kept)], top, skip)
-    prefix = "" if root == top else os.path.relpath(root, top) + "/"
-    return tuple(LayerChange(_from_root(change.path, prefix), change.kind, change.source) for change in raw)
-
-
-def kept_changes(context: RunContext, store: JobStorage) -> tuple[LayerChange, ...]:
-    """What the workspace of an unfinished job holds, without files that git ignores."""
-    kept = RunStorage(project_folder(context.root, context.environ), context.run.name).kept
-    found = changes_in(store.layers(), kept, store.opened().top, str(context.root))
-    inner = [change.path for change in found if not change.path.startswith("../")]
-    passed = history.ignored_among(context.git, inner) if inner else frozenset()
-    return tuple(change for change in found if change.path not in passed)
-
-
 class JobPlace:
     """Runs the programs of a job in its view."""
 
@@ -528,12 +506,6 @@ class JobPlace:
 
     def write(self, path: str, data: bytes) -> None:
         self._workspace.write(self._found, path, data)
-
-
-def _from_root(path: str, prefix: str) -> str:
-    if path.startswith(prefix):
-        return path[len(prefix) :]
-    return os.path.relpath(path, prefix)
 
 
 def _content(change: LayerChange) -> bytes:

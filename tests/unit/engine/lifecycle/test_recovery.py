@@ -7,7 +7,7 @@ from tests.support.context import AT, done, events, git, new_context, new_job, n
 
 from doflow.engine.jobs import commit
 from doflow.engine.lifecycle import recovery, start
-from doflow.guard.fence.fence import Fence
+from doflow.guard.workspace.kinds import Workspaces
 from doflow.runs import event_log, lockfile
 from doflow.runs.lockfile import StepRecord
 
@@ -33,7 +33,7 @@ def opened(root):
 
 
 def recovered(context):
-    return recovery.recover(context, Fence(context))
+    return recovery.recover(context, Workspaces(context))
 
 
 def returned(context, job, *paths):
@@ -169,7 +169,7 @@ def test_half_an_artifact_of_a_killed_command_is_put_aside(root):
     write(root, f"{RUN}/out.md", "half")
     context = opened(root)
 
-    assert recovery.preview_recovery(context, Fence(context))[1] == {f"{RUN}/out.md": None}
+    assert recovery.preview_recovery(context, Workspaces(context))[1] == {f"{RUN}/out.md": None}
     assert recovered(context) == (f"{RUN}/out.md",)
     assert not (root / RUN / "out.md").exists()
 
@@ -189,7 +189,7 @@ def killed_at_work(root):
     """A process that was killed while the agent of `one` wrote: its window is on the disk."""
     context = opened(root)
     job = new_job(context)
-    Fence(context).enter(job)
+    Workspaces(context).enter(job)
     context.events.add("step_starting", **job.where, makes={ONE: ""})
     return context, job
 
