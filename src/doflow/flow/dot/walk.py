@@ -7,11 +7,11 @@ walk splits: each of its options continues with steps of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from doflow.flow.dot import routing, unroll
-from doflow.flow.dot.model import EXIT, START, Node, Pipeline
+from doflow.flow.dot import conditions, routing, unroll
+from doflow.flow.dot.model import EXIT, PENDING, START, VALIDATED, Node, Pipeline
 from doflow.flow.dot.routing import Graph, Option
 from doflow.util.errors import FlowError, Problem
 
@@ -167,3 +167,65 @@ def _add(tokens: _Tokens, token: _Token) -> None:
         sources: Sequence[Visit] = (*held.sources, *(one for one in token.sources if one not in held.sources))
         token = _Token(token.node, max(held.lap, token.lap), tuple(sources))
     tokens[token.node] = token
+
+
+class WantedResults:
+    """Which results the decisions of a walk follow, and how they may end."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._graph = walk.graph
+        self._goals = {goal.id for goal in walk.graph.goals()}
+        self._followed_by: dict[str, dict[str, None]] = {}
+        for step in walk.steps.values():
+            if step.decides and step.node.handler != EXIT and not is_plain(self._graph.options(step.node.id)):
+                for name, _ in step.sources:
+                    self._followed_by.setdefault(name, {})[step.node.id] = None
+
+    def decides(self, node: Node) -> bool:
+        """Does the way depend on the result of this node?"""
+        return node.id in self._followed_by or node.id in self._goals
+
+    def endings(self, node: Node) -> tuple[str, ...]:
+        """The last lines that its report may have: the outcomes that the edges ask for."""
+        return tuple(f"RESULT: {word}" for word in routing.outcomes(self._options(node)))
+
+    def labels(self, node: Node) -> tuple[str, ...]:
+        return tuple(option.label for option in self._options(node) if option.label)
+
+    def other_lines(self, node: Node) -> str:
+        """What else the edges ask for: a label, values."""
+        options, labels = self._options(node), self.labels(node)
+        keys = dict.fromkeys(key for option in options if option.condition for key in option.condition.named_keys())
+        lines = [f"Where it is known, give `{key}` on a line of its own: `CONTEXT: {key}=VALUE`."
+                 for key in keys if key not in (conditions.OUTCOME, conditions.LABEL)]  # fmt: skip
+        if labels or conditions.LABEL in keys:
+            named = f", one of: {', '.join(labels)}" if labels else ""
+            lines.append(f"Name the way to go on on a line of its own: `LABEL: …`{named}.")
+        return "".join(f"{line}\n" for line in lines)
+
+    def _options(self, node: Node) -> tuple[Option, ...]:
+        """The options between which its result decides: its own, and those of the diamonds after it."""
+        return tuple(option for name in self._followed_by.get(node.id, ()) for option in self._graph.options(name))
+
+
+def is_plain(options: Sequence[Option]) -> bool:
+    """Is there nothing to decide? The way only leads back."""
+    return all(option.default for option in options)
+
+
+def node_statuses(
+    walk: Walk, active: Sequence[WalkStep], status: Callable[[WalkStep], str], ended: bool
+) -> dict[str, tuple[str, int]]:
+    """The status and retry count of each node: those of its last visit; a node without work was passed if one after it was."""
+    found: dict[str, tuple[str, int]] = {}
+    for step in active:
+        if step.node.handler != EXIT and (not step.decides or not routing.works(step.node)):
+            found[step.node.id] = status(step), step.lap - 1
+    passed = {name for name, (known, _) in found.items() if known != PENDING}
+    for node in walk.graph.pipeline.nodes:
+        if node.id in found:
+            continue
+        ahead = any(edge.to in passed for edge in walk.graph.pipeline.out_of(node.id))
+        over = node.handler == START or (ended if node.handler == EXIT else ahead and not routing.works(node))
+        found[node.id] = VALIDATED if over else PENDING, 0
+    return found
