@@ -40,7 +40,8 @@ def keep_runners(guardian: Guardian, pipeline: Pipeline) -> None:
     for node in pipeline.nodes:
         if node.handler != CODERGEN or is_alive(guardian, node.id):
             continue
-        if node.status in (ACTIVE, IMPL_COMPLETE):
+        earlier = node.status == IMPL_COMPLETE and not int(guardian.record(node.id)["attempt"])
+        if node.status in (ACTIVE, IMPL_COMPLETE) and not earlier:
             _start(guardian, pipeline, node)
         elif node.status in (*TERMINAL, PENDING) and guardian.record(node.id).get("open"):
             guardian.context.tmux.kill(tmux.session_name(node.id))
@@ -87,6 +88,9 @@ def _start(guardian: Guardian, pipeline: Pipeline, node: Node) -> None:
     context, record = guardian.context, guardian.record(node.id)
     work = orchestrator.assignment_for(node, pipeline, context.pipeline, context.root, context.settings)
     work = replace(work, attempt=max(1, int(record["attempt"])), feedback=record["feedback"], fresh=record["fresh"])
+    if guardian.position is not None:
+        position = guardian.position
+        work = replace(work, before=position.reports(node.id), ending=position.instructions(node))
     guardian.keep(node.id, assignment=orchestrator.assignment_to_dict(work), open=True)
     guardian.crashes[node.id] = [*crashes, now]
     guardian.runners[node.id] = pid = tools.launch_runner(context, node.id, guardian.environ)

@@ -111,7 +111,8 @@ _OURS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One attempt at one node. `fresh` = in a new session; otherwise a running one gets the feedback."""
+    """One attempt at one node. `fresh` = in a new session; otherwise a running one gets the feedback.
+    `before`: results of earlier nodes; `ending`: how its report must end."""
 
     node: str
     pipeline: str
@@ -126,6 +127,8 @@ class Assignment:
     judge: str = ""
     attempt: int = 1
     feedback: str = ""
+    before: str = ""
+    ending: str = ""
     fresh: bool = True
 
 
@@ -171,6 +174,10 @@ def build_prompt(assignment: Assignment, tells: bool) -> str:
         "Read the documents above first. Run the relevant tests. Commit your work when it is done.",
         "If you need a decision, ask for it and wait. When everything is done, summarize your work in one paragraph.",
     ]
+    if assignment.before:
+        lines += ["", "The results of what came before:", "", assignment.before, ""]
+    if assignment.ending:
+        lines.append(assignment.ending)
     if not tells:
         lines.append(programs.ENDING)
     if assignment.feedback:
