@@ -48,8 +48,15 @@ class Walk:
 
 
 def walk(pipeline: Pipeline) -> Walk:
-    """The steps of a pipeline that has no errors."""
-    return _Walker(pipeline).walk()
+    """The steps of a pipeline that has no errors; with fewer laps where there would be too many steps."""
+    walker = _Walker(pipeline)
+    while (found := walker.walk()) is None and walker.laps > 2:
+        walker = _Walker(pipeline, max(2, walker.laps // 2))
+    if found is None:
+        message = f"its branches and loops make more than {MOST} steps"
+        hint = "set a smaller max_visits at the graph, or split the pipeline"
+        raise FlowError((Problem(pipeline.path, pipeline.nodes[0].line, 1, message, hint),))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +70,24 @@ _Tokens = dict[str, _Token]
 
 
 class _Walker:
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, laps: int = 0) -> None:
         self._pipeline, self._graph = pipeline, Graph(pipeline)
         working = [node.id for node in pipeline.nodes if routing.works(node) or self._decides(node)]
         self._slugs = unroll.slugs(working)
-        self._laps = self._most_laps(len(working))
+        self.laps = laps or self._most_laps(len(working))
         self._steps: dict[str, WalkStep] = {}
         self._known: dict[tuple[str, int, tuple[Visit, ...]], str] = {}
         self._todo: list[tuple[WalkStep, _Tokens, _Token]] = []
 
-    def walk(self) -> Walk:
+    def walk(self) -> Walk | None:
+        """None = too many steps."""
         starts = [node.id for node in self._pipeline.nodes if node.handler == START]
         first = self._advance({name: _Token(name, 1) for name in starts})
         while self._todo:
             step, left, token = self._todo.pop(0)
             for option in self.options(step.node):
                 lap = token.lap + option.back
-                if lap > self._laps:
+                if lap > self.laps:
                     step.ways.append((option, None))
                     continue
                 tokens = dict(left)
@@ -87,11 +95,8 @@ class _Walker:
                     _add(tokens, _Token(name, lap, token.sources))
                 step.ways.append((option, self._advance(tokens)))
             if len(self._steps) > MOST:
-                node = self._pipeline.nodes[0]
-                message = f"its branches and loops make more than {MOST} steps"
-                hint = "set a smaller max_visits at the graph, or split the pipeline"
-                raise FlowError((Problem(self._pipeline.path, node.line, 1, message, hint),))
-        return Walk(self._graph, first, self._steps, self._laps)
+                return None
+        return Walk(self._graph, first, self._steps, self.laps)
 
     def options(self, node: Node) -> tuple[Option, ...]:
         if node.handler != EXIT:

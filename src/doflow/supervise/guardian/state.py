@@ -30,7 +30,7 @@ class Guardian:
         self.results = os.path.join(context.folder, "results")
         self.jobs: dict[str, Future[None]] = {}
         self.runners: dict[str, int] = {}  # node → pid of the runner that we started
-        self.crashes: dict[str, list[float]] = {}  # node → when we started runners for it
+        self.crashes: dict[tuple[str, int], list[float]] = {}  # node, attempt → when we started runners for it
         self.asked: dict[str, str] = {}  # open questions for a person: token → node
         self.position: Position | None = None  # where the nodes decide the way
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="guardian")

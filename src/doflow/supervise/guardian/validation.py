@@ -9,7 +9,19 @@ from typing import Any
 
 from doflow.flow import findings
 from doflow.flow.dot import compiler, validate
-from doflow.flow.dot.model import ACTIVE, CODERGEN, CONDITION, FAILED, GATE, TERMINAL, TOOL, VALIDATED, Node, Pipeline
+from doflow.flow.dot.model import (
+    ACTIVE,
+    CODERGEN,
+    CONDITION,
+    FAILED,
+    GATE,
+    TERMINAL,
+    TOOL,
+    VALIDATED,
+    Node,
+    Pipeline,
+    label_text,
+)
 from doflow.supervise import judge
 from doflow.supervise.guardian import state
 from doflow.supervise.guardian.state import Guardian
@@ -42,10 +54,12 @@ def validation_means(node: Node, context: PipelineContext) -> Means:
     own = next((node.get(name) for name in _OWN.get(node.handler, ()) if node.get(name)), "")
     if own:
         return Means(("/bin/sh", "-c", own))
+    kind = node.get("gate") or node.get("mode")
     reviewer = node.get("reviewer") or (node.get("agent") if node.handler == GATE else "")
+    if not reviewer and node.handler == GATE and node.get("prompt") and kind not in _TECHNICAL:
+        reviewer = "default"
     if reviewer:
         return Means(reviewer=reviewer)
-    kind = node.get("gate") or node.get("mode")
     if node.handler == GATE and kind not in _TECHNICAL:
         return Means(auto=context.settings.auto_approve)
     supervision = context.settings.supervision
@@ -198,7 +212,8 @@ def _command(
 
 
 def _question(node: Node, evidence: str) -> str:
-    fields = "\n".join(f"- {name}: {node.get(name)}" for name in orchestrator.PROMPT_FIELDS if node.get(name))
+    named = ("prompt", *orchestrator.PROMPT_FIELDS)
+    fields = "\n".join(f"- {name}: {label_text(node.get(name))}" for name in named if node.get(name))
     return (
         f"Review the work on the node {node.id} ({node.label}).\n\n{fields}\n\n"
         f"The worker's output is in the file {evidence or '(none)'}. Look at the files: does the work meet "
