@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from doflow.engine.lifecycle.dot_progress import DotProgress
+from doflow.engine.lifecycle.dot_progress import DotProgress, mover_name
 from doflow.flow.dot import compiler, model, order as graph, parser, routing, transitions, unroll
 from doflow.flow.dot.model import ACTIVE, FAILED, IMPL_COMPLETE, PENDING, VALIDATED, Node, Pipeline
 from doflow.flow.dot.unroll import NodeRun, Unrolled
@@ -59,7 +59,7 @@ class DotMirror:
             wanted = {
                 name: pair for name, pair in self.wanted(pipeline).items() if name not in left or pair[0] != PENDING
             }
-            transitions.follow(self._path, wanted, by=f"run {self._context.run.name}", note=note)
+            transitions.follow(self._path, wanted, by=mover_name(self._context), note=note)
             self._own()
         except (DoflowError, OSError) as error:
             message = f"the statuses in {os.path.basename(self._path)} were not written: {error}"

@@ -199,8 +199,11 @@ class WantedResults:
 
     def other_lines(self, node: Node) -> str:
         """What else the edges ask for: a label, values."""
-        options, labels = self._options(node), self.labels(node)
-        keys = dict.fromkeys(key for option in options if option.condition for key in option.condition.named_keys())
+        found = [option.condition for option in self._options(node) if option.condition]
+        keys = dict.fromkeys(key for condition in found for key in condition.named_keys())
+        asked = (clause for condition in found for clauses in condition.any_of for clause in clauses)
+        named_labels = (one.value for one in asked if one.key == conditions.LABEL and one.op == "=" and one.value)
+        labels = dict.fromkeys((*self.labels(node), *named_labels))
         lines = [f"Where it is known, give `{key}` on a line of its own: `CONTEXT: {key}=VALUE`."
                  for key in keys if key not in (conditions.OUTCOME, conditions.LABEL)]  # fmt: skip
         if labels or conditions.LABEL in keys:
