@@ -9,6 +9,7 @@ from doflow.flow.dot.model import ACTIVE, FAILED, IMPL_COMPLETE, PENDING, TERMIN
 from doflow.supervise import judge as judging
 from doflow.supervise.guardian import validation
 from doflow.supervise.guardian.state import Guardian, retries_left
+from doflow.supervise.panes import agent_pane
 from doflow.supervise.signal_store import Signal
 
 WARNING = (
@@ -122,8 +123,9 @@ def _answer(guardian: Guardian, signal: Signal, node: Node) -> bool:
         return True
     question, why = str(signal.payload["question_text"]), ""
     rules, low = guardian.context.settings.supervision.answers, question.casefold()
-    answer = next((answer for words, answer in rules if words.casefold() in low), None)
-    judge = _judge(guardian, node)
+    misfit = agent_pane.NOT_AN_OPTION in question  # a rule or the judge was wrong: a person decides
+    answer = next((answer for words, answer in rules if words.casefold() in low and not misfit), None)
+    judge = "" if misfit else _judge(guardian, node)
     if answer is None and judge:
         found = guardian.result(f"input.{signal.token}", lambda: _by_judge(guardian, judge, node, signal))
         if found is None:

@@ -140,7 +140,7 @@ class Runner:
         typed = agent_pane.type_answer(self.pane, text)
         self._close_question()
         if not typed:
-            question = f"{text!r} isn't one of the options. {reading.question}"
+            question = f"{text!r} {agent_pane.NOT_AN_OPTION} {reading.question}"
             self.needs_input(question, reading.options, shown=reading.question)
 
     def observe(self) -> None:
