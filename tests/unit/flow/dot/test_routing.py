@@ -120,3 +120,32 @@ def test_a_loop_without_a_way_out_is_refused_with_its_line(tmp_path: Path) -> No
 
     with pytest.raises(FlowError, match="leads back without a condition"):
         compiler.compile_pipeline(str(path), "g", "g.dot")
+
+
+def test_a_prompt_in_a_file_and_short_names_in_a_stylesheet_are_understood() -> None:
+    sheet = "* { model: big; } .x { provider: openai }"
+    found = parser.parse_pipeline(
+        f'digraph g {{ model_stylesheet="{sheet}"; a [prompt="@prompts/a.md" class=x] }}', "flows/g.dot"
+    )
+
+    assert dict(found.nodes[0].attributes) == {
+        "prompt": "Read the file `flows/prompts/a.md` and do what it says.",
+        "class": "x",
+        "llm_model": "big",
+        "llm_provider": "openai",
+    }
+
+
+def test_an_exit_that_is_reached_early_does_not_make_its_other_edges_lead_back() -> None:
+    edges = """-> a [condition="outcome=success"]; n -> exit
+    a -> b [condition="outcome=success"]; a -> c; c -> a; b -> d; d -> e [condition=pass]; d -> c2; c2 -> d; c2 [prompt=C]"""
+    pipeline = parser.parse_pipeline(
+        f"digraph g {{ start [shape=Mdiamond]; exit [shape=Msquare]; n; a; b; c; d; e; start -> n {edges}\ne -> exit }}"
+    )
+
+    assert [(edge.start, edge.to) for edge in routing.Graph(pipeline).back_edges] == [("c", "a"), ("c2", "d")]
+
+
+@pytest.mark.parametrize(("more", "handler"), [("prompt=P", "codergen"), ("prompt=P script=ls", "tool"), ("", "tool")])
+def test_a_tool_with_a_prompt_and_no_command_is_work_for_an_agent(more: str, handler: str) -> None:
+    assert parser.parse_pipeline(f"digraph g {{ a [shape=parallelogram {more}] }}").nodes[0].handler == handler
