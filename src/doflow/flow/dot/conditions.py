@@ -1,10 +1,9 @@
-"""Conditions of edges: `pass`, `outcome=success && context.tests=green`, `preferred_label!=Fix`; parsed and evaluated. Pure."""
+"""Conditions of edges: `pass`, `outcome=success && context.tests=green`, `preferred_label!=Fix`; parsed. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 PASS, FAIL, PARTIAL = "pass", "fail", "partial"
 OUTCOME, LABEL = "outcome", "preferred_label"
@@ -40,18 +39,6 @@ class Condition:
         return tuple(dict.fromkeys(clause.key for clauses in self.any_of for clause in clauses))
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How a node ended: its outcome, the label it prefers, and the values known so far."""
-
-    outcome: str = PASS
-    label: str = ""
-    context: Mapping[str, str] = field(default_factory=dict)
-
-    def value(self, key: str) -> str:
-        return self.outcome if key == OUTCOME else self.label if key == LABEL else self.context.get(key, "")
-
-
 class InvalidCondition(ValueError):
     """A condition that cannot be evaluated; its text says why."""
 
@@ -60,10 +47,6 @@ def parse_condition(text: str) -> Condition:
     """The condition of an edge; InvalidCondition if it isn't one."""
     alternatives = tuple(tuple(_clause(part) for part in one.split("&&")) for one in text.split("||"))
     return Condition(text, alternatives)
-
-
-def holds(condition: Condition, result: Result) -> bool:
-    return any(all(_holds(clause, result) for clause in clauses) for clauses in condition.any_of)
 
 
 def canonical_outcome(word: str) -> str:
@@ -105,16 +88,3 @@ def _clause(text: str) -> Clause:
     elif key == LABEL:
         value = canonical_label(value)
     return Clause(key, "=" if op == "==" else op, value)
-
-
-def _holds(clause: Clause, result: Result) -> bool:
-    value = result.value(clause.key)
-    if clause.key == OUTCOME:
-        value = canonical_outcome(value)
-    elif clause.key == LABEL:
-        value = canonical_label(value)
-    if clause.op == "set":
-        return value not in ("", "false")
-    if clause.op == "contains":
-        return clause.value in value
-    return (value == clause.value) == (clause.op == "=")

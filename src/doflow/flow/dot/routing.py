@@ -1,7 +1,7 @@
 """Where a node leads: its options, in the order in which they are tried, and the way through the graph. Pure.
 
-`doit` and the guardian both ask this module. An option is taken if its condition holds, its label was chosen, or it is
-the default; options with the same condition and weight are taken together.
+The scripts of `walk_steps` decide between the options, for `doit` and for a guardian. An option is taken if its condition
+holds, its label was chosen, or it is the default; options with the same condition and weight are taken together.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from doflow.flow.dot import conditions, order
-from doflow.flow.dot.conditions import FAIL, PASS, Clause, Condition, Result
+from doflow.flow.dot.conditions import FAIL, PASS, Clause, Condition
 from doflow.flow.dot.model import CODERGEN, CONDITION, EXIT, GATE, MAX_RETRIES, START, TOOL, Edge, Node, Pipeline
 
 #: attributes that only a walk through the graph can follow
@@ -228,25 +228,6 @@ def bounded_by_file(graph: Graph, edge: Edge) -> bool:
     start, to = graph.nodes[edge.start], graph.nodes[edge.to]
     own = start.get("max_visits") or to.get("max_visits") or (start.handler == CONDITION and start.get("max_retries"))
     return bool(graphwide or own)
-
-
-def choose(options: Sequence[Option], result: Result) -> Option | None:
-    """The first option that fits; None = none does."""
-    for option in options:
-        if option.condition is not None:
-            if conditions.holds(option.condition, result):
-                return option
-        elif option.label:
-            if result.label and label_fits(option, result.label):
-                return option
-        else:
-            return option
-    return None
-
-
-def label_fits(option: Option, answer: str) -> bool:
-    """Does an answer name this option: by its label, the key of its label, or its target?"""
-    return conditions.canonical_label(answer) in option_names(option) or answer.strip().lower() in option_names(option)
 
 
 def option_names(option: Option) -> tuple[str, ...]:

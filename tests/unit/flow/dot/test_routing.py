@@ -1,4 +1,4 @@
-"""Where a node leads: conditions, labels, weights; the script of a step decides as `routing.choose` does."""
+"""Where a node leads: conditions, labels, weights; the script of a step decides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from doflow.flow.dot import compiler, conditions, dialect, parser, routing
-from doflow.flow.dot.conditions import Result
 from doflow.flow.model import Profile
 from doflow.util.errors import FlowError
 
@@ -27,18 +26,18 @@ def text(edges: str, more: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("report", "result", "targets"),
+    ("report", "targets"),
     [
-        ("CONTEXT: size=big\nRESULT: pass", Result("pass", "", {"size": "big"}), "a"),
-        ("CONTEXT: size=big\nCONTEXT: size=small\nRESULT: pass", Result("pass", "", {"size": "small"}), ""),
-        ("RESULT: partial", Result("partial"), "b"),
-        ("LABEL: later\nRESULT: pass", Result("pass", "later"), "b"),
-        ("CONTEXT: why=no network\nRESULT: partial", Result("partial", "", {"why": "no network"}), "c"),
-        ("RESULT: needs_more", Result("needs_more"), "d, e"),
-        ("RESULT: fail", Result("fail"), ""),
+        ("CONTEXT: size=big\nRESULT: pass", "a"),
+        ("CONTEXT: size=big\nCONTEXT: size=small\nRESULT: pass", ""),
+        ("RESULT: partial", "b"),
+        ("LABEL: later\nRESULT: pass", "b"),
+        ("CONTEXT: why=no network\nRESULT: partial", "c"),
+        ("RESULT: needs_more", "d, e"),
+        ("RESULT: fail", ""),
     ],
 )
-def test_the_script_of_a_step_decides_as_python_does(tmp_path: Path, report: str, result: Result, targets: str) -> None:
+def test_the_script_of_a_step_decides_by_the_last_result(tmp_path: Path, report: str, targets: str) -> None:
     path = tmp_path / "g.dot"
     path.write_text(text(EDGES))
     (tmp_path / "results").mkdir()
@@ -49,10 +48,8 @@ def test_the_script_of_a_step_decides_as_python_does(tmp_path: Path, report: str
     argv = [word.replace("{run_dir}", str(tmp_path)) for word in step.run]
 
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    chosen = routing.choose(routing.Graph(parser.read_pipeline(path)).options("n"), result)
 
     assert done.stdout.splitlines()[-1] == f"NEXT: {targets or '?'}"
-    assert ", ".join(chosen.targets if chosen else ()) == targets
 
 
 @pytest.mark.parametrize("words", ["maybe", "outcome>3", "outcome=a &&", "", "x<y"])
