@@ -223,3 +223,18 @@ def test_a_killed_guardian_continues_in_the_same_lap(site: Any) -> None:
 
     assert code == 0, said
     assert here.panes() == ["brew 1", "brew 2", "taste 1", "brew 3", "taste 2"]
+
+
+@pytest.mark.parametrize("walked", [True, False], ids=["decides", "plain"])
+def test_a_node_that_a_person_makes_pending_is_done_again(site: Any, walked: bool) -> None:
+    edges = 'b -> exit [condition="outcome=success"]; b -> a [condition="outcome=fail"]' if walked else "b -> exit"
+    text = f"digraph G {{ start [shape=Mdiamond]; exit [shape=Msquare]; a [prompt=A]; b [prompt=B]\nstart -> a -> b; {edges} }}\n"
+    here = shop(site, text, 'echo "$DOFLOW_NODE" >> "$calls"; echo "RESULT: pass"')
+    assert run(here)[0] == 0
+
+    assert here.doflow("dot", "transition", "shop.dot", "b", "pending").returncode == 0
+    code, said = run(here)
+
+    assert code == 0, said
+    assert here.panes() == ["a", "b", "b"]
+    assert set(statuses(here).values()) == {"validated"}
