@@ -137,7 +137,7 @@ def _edges(pipeline: Pipeline) -> Iterator[Diagnostic]:
     seen: set[tuple[str, str, str, str]] = set()
     for edge in pipeline.edges:
         try:
-            conditions.parse_condition(edge.condition or "pass")
+            conditions.parse_condition(edge.get("condition").strip() or edge.condition or "pass")
         except conditions.InvalidCondition as bad:
             message = f"{edge.start} -> {edge.to} has a condition that cannot be evaluated: {bad}"
             hint = "write pass, fail, outcome=success, outcome!=fail, preferred_label=…, context.key=…, joined by &&"
@@ -165,6 +165,8 @@ def _cycles(pipeline: Pipeline) -> Iterator[Diagnostic]:
     for edge in graph.back_edges:
         start = graph.nodes[edge.start]
         loop = [node.id for node in pipeline.nodes if node.id in reach[edge.start] and edge.start in reach[node.id]]
+        if not loop:
+            continue  # not reached from the start, which is an error of its own
         out = pipeline.out_of(edge.start)
         chosen = edge.condition or _chooses(pipeline, start)
         default = any(one.get("condition") or one.condition for one in out)

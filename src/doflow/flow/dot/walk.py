@@ -205,7 +205,7 @@ class WantedResults:
         named_labels = (one.value for one in asked if one.key == conditions.LABEL and one.op == "=" and one.value)
         labels = dict.fromkeys((*self.labels(node), *named_labels))
         lines = [f"Where it is known, give `{key}` on a line of its own: `CONTEXT: {key}=VALUE`."
-                 for key in keys if key not in (conditions.OUTCOME, conditions.LABEL)]  # fmt: skip
+                 for key in keys if key not in (conditions.OUTCOME, conditions.LABEL, conditions.OUTPUT)]  # fmt: skip
         if labels or conditions.LABEL in keys:
             named = f", one of: {', '.join(labels)}" if labels else ""
             lines.append(f"Name the way to go on on a line of its own: `LABEL: …`{named}.")

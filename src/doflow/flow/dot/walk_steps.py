@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from doflow.flow.dot import conditions, dialect, node_steps, routing
-from doflow.flow.dot.conditions import LABEL, OUTCOME, Clause
+from doflow.flow.dot.conditions import LABEL, OUTCOME, OUTPUT, Clause
 from doflow.flow.dot.model import CODERGEN, CONDITION, EXIT, GATE, Node, attribute_value, label_text
 from doflow.flow.dot.node_steps import MUST, TRY, checked_path, command_text, gate_question, result_path, step_timeout
 from doflow.flow.dot.routing import Option
@@ -66,6 +66,11 @@ value() {
     sed -n "s/^CONTEXT: *$1 *= *//p" "$file" | tail -n 1 | grep . && break
   done
 }
+"""
+_OUTPUT = """\
+output() {{
+  cat {files} /dev/null 2>/dev/null
+}}
 """
 _GOALS = """\
 cd "$1" || exit 1
@@ -191,7 +196,10 @@ class _Builder:
         none = f"{{ echo 'no result to decide on: {' '.join(files)}' >&2; exit 1; }}" if files else ":"
         followed = "" if is_plain(options) else _RESULT.format(files=" ".join(files) or "''", words=_WORDS, none=none)
         script = _START + followed + _VISITS.format(visits=self._visits(one) or "''")
-        script += (_VALUE if keys else "") + self._chain(one, options) + _PRINT
+        script += (_VALUE if keys - {OUTPUT} else "") + (
+            _OUTPUT.format(files=" ".join(files)) if OUTPUT in keys else ""
+        )
+        script += self._chain(one, options) + _PRINT
         reads = tuple(Read(file, optional=True) for file in files)
         routes = self._routes(one, options, tuple(sources))
         return replace(step, run=("sh", "-c", script, "sh", "{run_dir}"), reads=reads, routes=routes)
@@ -277,10 +285,16 @@ def _test(option: Option) -> str:
 
 
 def _clause(clause: Clause) -> str:
+    return f"! {{ {_positive(clause)}; }}" if clause.negated else _positive(clause)
+
+
+def _positive(clause: Clause) -> str:
     if clause.key == OUTCOME:
         value = '"$outcome"'
     elif clause.key == LABEL:
         value = '"$label"'
+    elif clause.key == OUTPUT:
+        value = '"$(output)"'
     else:
         value = f'"$(value {shlex.quote(clause.key)})"'
     if clause.op == "set":

@@ -16,6 +16,7 @@ EDGES = """
     n -> b [condition="outcome=partial_success || preferred_label=Later"]
     n -> c [condition="outcome!=success && context.why contains net", weight=3]
     n -> d [condition="outcome=needs_more"]; n -> e [condition="outcome=needs_more"]
+    n -> e [condition="tool.output contains 'IDs' && !context.off"]
 """
 
 
@@ -35,6 +36,8 @@ def text(edges: str, more: str = "") -> str:
         ("CONTEXT: why=no network\nRESULT: partial", "c"),
         ("RESULT: needs_more", "d, e"),
         ("RESULT: fail", ""),
+        ("two IDs\nRESULT: later_or_now", "e"),
+        ("CONTEXT: off=yes\ntwo IDs\nRESULT: later_or_now", ""),
     ],
 )
 def test_the_script_of_a_step_decides_by_the_last_result(tmp_path: Path, report: str, targets: str) -> None:
