@@ -238,3 +238,21 @@ def test_a_node_that_a_person_makes_pending_is_done_again(site: Any, walked: boo
     assert code == 0, said
     assert here.panes() == ["a", "b", "b"]
     assert set(statuses(here).values()) == {"validated"}
+
+
+def test_a_node_that_failed_before_is_tried_again_when_a_person_says_so(site: Any) -> None:
+    text = (
+        "digraph G { start [shape=Mdiamond]; exit [shape=Msquare]; a [prompt=A status=failed]; b [prompt=B]\nstart -> a\n"
+        'a -> b [condition="outcome=success"]; a -> exit [condition="outcome=skip"]; b -> exit }\n'
+    )
+    here = shop(site, text, 'echo "$DOFLOW_NODE" >> "$calls"; echo "RESULT: pass"')
+    guardian = here.launch("run", "shop.dot", "--check", "0.2")
+    assert eventually(lambda: "ESCALATION" in here.kinds("shop"))
+    assert here.panes() == []
+
+    answer(here, "paused.a-next", "retry")
+    said = guardian.communicate(timeout=60)[0]
+
+    assert guardian.returncode == 0, said
+    assert "no edge of a fits its result (outcome=success; outcome=skip)" in said
+    assert here.panes() == ["a", "b"]

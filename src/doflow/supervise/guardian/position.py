@@ -36,6 +36,7 @@ class Position:
         self._done: dict[str, str] = dict(known.get("done", {}))
         self._begun: dict[str, None] = dict.fromkeys(known.get("begun", ()))
         self._redone: dict[str, int] = dict(known.get("redone", {}))
+        self._earlier: dict[str, str] = {}
         self._forget_restarted(pipeline)
         self._earlier = self._done_earlier(pipeline)
 
@@ -161,6 +162,7 @@ class Position:
         for name in names:
             self._done.pop(name, None)
             self._begun.pop(name, None)
+            self._earlier.pop(name, None)
             if os.path.exists(path := self._result(self.walk.steps[name])):
                 os.unlink(path)
         self._save()
