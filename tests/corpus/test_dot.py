@@ -105,6 +105,7 @@ def run_one(place: Path, name: str, kind: str) -> Ran:
 @needs_corpus
 @needs_tmux
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_most_accepted_pipelines_run_to_an_end_or_a_question(tmp_path: Path) -> None:
     accepted = [name for name in files() if not refusals(CORPUS / name)]
     with ThreadPoolExecutor(4) as pool:
