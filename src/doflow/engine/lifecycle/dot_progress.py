@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 
 from doflow.engine.jobs import adoption
 from doflow.engine.steps import gate
@@ -85,7 +86,7 @@ class DotProgress:
         try:
             pipeline = parser.read_pipeline(self._context.flow.file)
             planned = compiler.plan_pipeline(pipeline)
-            movers = transitions.last_movers(self._context.flow.file)
+            movers = _last_movers(self._context.flow.file)
         except FlowError:
             return {}  # reported when the flow is loaded
         found = {}
@@ -126,3 +127,17 @@ class DotProgress:
         message = f"{shown}:{node.line}: {node.id} is impl_complete, and nothing in the pipeline validates it"
         hint = f"doflow dot transition {shown} {node.id} validated   or, to have it done again: … active"
         raise UsageError(message, hint)
+
+
+def _last_movers(path: str) -> dict[str, str]:
+    """Who moved each node last, as the log says; a node that was never moved is missing."""
+    found: dict[str, str] = {}
+    try:
+        with open(transitions.log_path(path), encoding="utf-8", errors="replace") as file:
+            for line in file:
+                with suppress(ValueError, KeyError, TypeError):
+                    entry = json.loads(line)
+                    found[str(entry["node"])] = str(entry["by"])
+    except OSError:
+        pass
+    return found

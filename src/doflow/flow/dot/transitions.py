@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -246,20 +246,6 @@ def _last(path: str) -> list[dict[str, Any]]:
         if found and [entry["before"], entry["after"]] != [found[0]["before"], found[0]["after"]]:
             break
         found.insert(0, entry)
-    return found
-
-
-def last_movers(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Who moved each node last, as the log says; a node that was never moved is missing."""
-    found: dict[str, str] = {}
-    try:
-        with open(log_path(path), encoding="utf-8", errors="replace") as file:
-            for line in file:
-                with suppress(ValueError, KeyError, TypeError):
-                    entry = json.loads(line)
-                    found[str(entry["node"])] = str(entry["by"])
-    except OSError:
-        pass
     return found
 
 
