@@ -3,7 +3,7 @@ handles the signal again with the same result."""
 
 from __future__ import annotations
 
-from doflow.flow import markers
+from doflow.flow import markdown
 from doflow.flow.dot import node_steps
 from doflow.flow.dot.model import ACTIVE, FAILED, IMPL_COMPLETE, PENDING, TERMINAL, VALIDATED, Node
 from doflow.supervise import judge as judging
@@ -68,7 +68,7 @@ def _review(guardian: Guardian, signal: Signal, node: Node) -> bool:
         guardian.move(node.id, IMPL_COMPLETE, f"attempt {attempt}")
     evidence = str(signal.payload.get("evidence_path", ""))
     endings = _endings(guardian, node)
-    said = markers.read_markers(guardian.answer(node.id, attempt, evidence), endings)
+    said = markdown.read_markers(guardian.answer(node.id, attempt, evidence), endings)
     if endings and len(said) != 1:
         return _rejected(guardian, signal, node, attempt, f"the last line must be one of: {', '.join(endings)}")
     if said == (node_steps.FAIL,):

@@ -10,7 +10,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from doflow.flow import markers, plan
+from doflow.flow import markdown, plan
 from doflow.flow.dot import compiler, node_steps, routing, walk, walk_steps
 from doflow.flow.dot.model import CODERGEN, FAILED, PENDING, VALIDATED, Node, Pipeline
 from doflow.flow.dot.walk import Walk, WalkStep, WantedResults
@@ -84,7 +84,7 @@ class Position:
         done = subprocess.run(
             argv, cwd=self._context.root, capture_output=True, text=True, errors="replace", check=False
         )
-        route = plan.find_route(self._steps[step.id], markers.last_line(done.stdout))
+        route = plan.find_route(self._steps[step.id], markdown.last_line(done.stdout))
         if done.returncode or route is None:
             reason = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
             raise DoflowError(f"where {step.node.id} leads is not known: {reason}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from doflow.flow import markers
+from doflow.flow import markdown
 from doflow.flow.dot import node_steps, transitions
 from doflow.flow.dot.model import ACTIVE, CODERGEN, FAILED, IMPL_COMPLETE, PENDING, TERMINAL, Node
 from doflow.flow.dot.walk import WalkStep
@@ -83,8 +83,8 @@ def _report(guardian: Guardian, position: Position, node: Node) -> str:
     if node.handler == CODERGEN:
         text = guardian.answer(node.id, attempt)
         endings = position.wanted.endings(node) if decides else ()
-        if markers.read_markers(text, endings):
-            return markers.with_plain_end(text, endings)
+        if markdown.read_markers(text, endings):
+            return markdown.with_plain_end(text, endings)
         return f"{text}\n\n{node_steps.PASS}"
     label = f"LABEL: {verdict['label']}\n" if verdict.get("label") else ""
     return f"{validation.output(verdict)}\n{label}\n{node_steps.PASS}"
