@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from tests.support.project import Project
+from tests.support.supervision import Site, needs_tmux
 
 from doflow.flow.dot import compiler, editor, parser, validate
 from doflow.util.errors import FlowError
@@ -15,7 +17,13 @@ CORPUS = Path(os.environ.get("DOFLOW_CORPUS") or Path(__file__).parents[3] / "sh
 LISTED = CORPUS / "graphviz-accepts.txt"
 needs_corpus = pytest.mark.skipif(not LISTED.is_file(), reason=f"no files of others in {CORPUS}; set DOFLOW_CORPUS")
 #: says what the prompt asks for, and never fails
-AGENT = 'say("done\\nRESULT: pass")'
+AGENT = """
+case ${DOFLOW_ROLE:-} in reviewer) echo "VERDICT: GO"; exit 0;; esac
+printf %s "${DOFLOW_NODE:-$DOFLOW_STEP}" | tr '[:upper:]' '[:lower:]' >> "$calls"
+echo >> "$calls"
+echo done
+echo "RESULT: pass"
+"""
 
 
 def files() -> list[str]:
@@ -61,23 +69,57 @@ def test_a_file_that_graphviz_refuses_is_no_exception_here() -> None:
             assert line > 0 and message, name
 
 
-@needs_corpus
-@pytest.mark.slow
-def test_most_accepted_pipelines_run_to_an_end_or_a_question(tmp_path: Path) -> None:
-    ends: dict[str, tuple[int, str]] = {}
-    for number, name in enumerate(name for name in files() if not refusals(CORPUS / name)):
-        project = Project(tmp_path / str(number))
-        project.settings("pipelines: {wild: wild.dot}\n")
-        project.write("wild.dot", tamed(CORPUS / name))
-        project.agent(AGENT)
-        project.commit("A pipeline")
-        done = project.doit("wild", timeout=120)
-        shown = (done.stdout + done.stderr).strip().splitlines()
-        ends[name] = done.returncode, next((line for line in shown if line.startswith("xx")), "")
+class Ran(NamedTuple):
+    """How one pipeline ended, and which nodes its agent was called for."""
 
-    well = [name for name, (code, _) in ends.items() if code in (0, 2)]
-    print(f"\nran to an end or a question: {len(well)} of {len(ends)}")
-    for name, (code, line) in ends.items():
-        if code not in (0, 2):
-            print(f"  {name}: exit {code}: {line}")
-    assert len(well) >= 0.8 * len(ends)
+    code: int
+    nodes: tuple[str, ...]
+    said: str
+
+    @property
+    def well(self) -> bool:
+        """It came to its end, or to a question."""
+        return self.code in (0, 2)
+
+
+def run_both(folder: Path, name: str) -> tuple[Ran, Ran]:
+    return tuple(run_one(folder / kind, name, kind) for kind in ("doit", "guardian"))  # type: ignore[return-value]
+
+
+def run_one(place: Path, name: str, kind: str) -> Ran:
+    site = Site(place, AGENT, "pipelines: {wild: wild.dot}\nsupervision: {validate: ['true']}\n")
+    words = {"doit": ("doit", "wild"), "guardian": ("doflow", "guardian", "run", "wild.dot", "--no-wait")}[kind]
+    try:
+        site.write("wild.dot", tamed(CORPUS / name))
+        for node in parser.read_pipeline(site.root / "wild.dot").nodes:
+            folder = node.get("target_dir")
+            if folder and not folder.startswith(("/", "~", ".")):
+                site.root.joinpath(folder).mkdir(parents=True, exist_ok=True)
+        site.commit("A pipeline")
+        done = site.program(*words, timeout=150)
+        return Ran(done.returncode, tuple(sorted(site.panes())), (done.stdout + done.stderr).strip())
+    finally:
+        site.close()
+
+
+@needs_corpus
+@needs_tmux
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_most_accepted_pipelines_run_to_an_end_or_a_question(tmp_path: Path) -> None:
+    accepted = [name for name in files() if not refusals(CORPUS / name)]
+    with ThreadPoolExecutor(4) as pool:
+        ran = dict(zip(accepted, pool.map(lambda name: run_both(tmp_path / name, name), accepted), strict=True))
+
+    well = [sum(pair[place].well for pair in ran.values()) for place in (0, 1)]
+    # two branches before a question: doit asks after the first, a guardian works on both at once
+    same = sum(set(doit.nodes) <= set(guardian.nodes) for doit, guardian in ran.values())
+    print(
+        f"\nof {len(files())}: accepted {len(accepted)}, with doit {well[0]}, under a guardian {well[1]}, same nodes {same}"
+    )
+    for name, pair in ran.items():
+        print(f"  {name}: doit {pair[0].code}, guardian {pair[1].code}")
+        for one in pair:
+            print("".join(f"    {line}\n" for line in one.said.splitlines()[-3:]) if not one.well else "", end="")
+    assert min(well) >= 0.8 * len(accepted)
+    assert same >= 0.9 * len(accepted)

@@ -137,3 +137,93 @@ def test_a_result_that_no_edge_fits_pauses_and_says_which_there_are(shop: Projec
 
     assert done.returncode == 2
     assert "no edge of a fits its result (outcome=left; outcome=right)" in done.stdout
+
+
+HALF = """\
+digraph Half {
+    start [shape=Mdiamond]; exit [shape=Msquare]
+    first [prompt="First"]
+    agreed [shape=hexagon, question="Is it agreed?"]
+    second [prompt="Second"]
+    third [prompt="Third", check="test -s third.txt"]
+    fourth [prompt="Fourth"]
+    start -> first -> agreed -> second -> third -> fourth
+    fourth -> exit [condition="outcome=success"]
+    fourth -> third [condition="outcome=fail"]
+}
+"""
+
+
+def test_a_run_takes_over_what_others_have_done_meanwhile(shop: Project) -> None:
+    shop.write("shop.dot", HALF)
+    shop.agent('say("RESULT: pass")')
+    assert shop.doit("shop").returncode == 2
+
+    for node, *moves in (("second", "active", "validated"), ("third", "active", "impl_complete")):
+        for status in moves:
+            assert shop.doflow("dot", "transition", "shop.dot", node, status).returncode == 0
+    shop.write("third.txt", "by hand")
+    shop.commit("By hand")
+    assert shop.doflow("approve").returncode == 0
+    done = shop.doit("shop")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert shop.calls() == ["first", "fourth"]
+    assert set(statuses(shop).values()) == {"validated"}
+
+
+def test_what_a_run_has_to_do_again_is_not_taken_over_from_its_own_file(shop: Project) -> None:
+    shop.write("shop.dot", HALF)
+    shop.agent('put("third.txt", "done"); say("RESULT: pass")')
+    assert shop.doit("shop").returncode == 2
+    assert shop.doflow("approve").returncode == 0
+    assert shop.doit("shop").returncode == 0
+
+    assert shop.doit("shop", "--force=second").returncode == 0
+    assert shop.doit("shop", "--new").returncode == 2
+
+    assert shop.calls().count("second") == 2
+    assert shop.calls().count("first") == 2
+
+
+LABELS = """\
+digraph Labels {
+    start [shape=Mdiamond]; exit [shape=Msquare]
+    draft  [prompt="Draft it"]
+    review [prompt="Review it"]
+    start -> draft -> review
+    review -> exit  [label="Ship"]
+    review -> draft [label="Rework"]
+}
+"""
+
+
+def test_an_agent_chooses_the_way_by_its_label_or_its_result(shop: Project) -> None:
+    shop.write("shop.dot", LABELS)
+    shop.agent("""
+        words = {"review": "LABEL: Rework\\nRESULT: pass", "review-2": "RESULT: fail", "review-3": "RESULT: pass"}
+        say(words.get(step, "done"))
+    """)
+
+    done = shop.doit("shop")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert shop.calls() == ["draft", "review", "draft-2", "review-2", "draft-3", "review-3"]
+    assert "LABEL: …`, one of: ship, rework" in shop.prompts()[1]
+
+
+def test_a_loop_over_a_plain_edge_is_bounded_by_the_visits_of_its_tool(shop: Project) -> None:
+    shop.write(
+        "shop.dot",
+        "digraph G { start [shape=Mdiamond]; exit [shape=Msquare]; default_max_retry=2\n"
+        'pick [shape=parallelogram tool_command="true"]; work [prompt=W]; mark [shape=parallelogram script="true"]\n'
+        "start -> pick; work -> mark -> pick\n"
+        'pick -> work [condition="outcome=success"]; pick -> exit [condition="outcome=fail"] }\n',
+    )
+    shop.agent('say("done")')
+
+    done = shop.doit("shop")
+
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert shop.calls() == ["work", "work-2", "work-3"]
+    assert "mark may lead back only 2 times" in done.stdout

@@ -124,3 +124,16 @@ def test_what_a_step_in_tmux_needs_is_missed_before_its_run_begins(what: str, hi
     assert (done.returncode, hint in done.stdout + done.stderr) == (1, True), done.stdout + done.stderr
     assert here.git("branch", "--format=%(refname:short)").split() == ["main"]
     assert not (here.root / "specs").exists()
+
+
+@pytest.mark.slow
+def test_a_rule_whose_answer_is_no_option_leaves_the_question_to_a_person(site: Any) -> None:
+    menu = "printf 'Which database?\\n❯ 1. Postgres\\n  2. SQLite\\n'; read -r key; echo \"got $key\""
+    here: Site = site(menu, "supervision: {validate: ['true'], answers: {which database: Purple}}\n")
+    here.pipeline("p", here.node("a"))
+
+    done = here.doflow("guardian", "run", "p.dot", "--no-wait", timeout=60)
+
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "a asks: 'Purple' isn't one of the options. Which database?" in done.stdout
+    assert here.kinds("p").count("NEEDS_INPUT") == 2

@@ -12,7 +12,7 @@ from doflow.cli import output
 from doflow.config import project
 from doflow.flow import diagram, tasklist
 from doflow.flow.dot import editor, generate, order, parser, transitions, validate
-from doflow.flow.dot.model import CODERGEN, HANDLERS, PENDING, SHAPES, Node, Pipeline
+from doflow.flow.dot.model import CODERGEN, CONDITION, HANDLERS, PENDING, SHAPES, Node, Pipeline
 from doflow.util import atomic_files
 from doflow.util.errors import UsageError
 
@@ -130,7 +130,9 @@ def _remark(node: Node, ready: list[str], pipeline: Pipeline) -> str:
 def _transition(path: Path, args: Namespace) -> int:
     by = "doflow dot transition"
     if args.status == PENDING:
-        pipeline = transitions.requeue(path, args.node, by=by, note=args.note)
+        found = editor.get_node(transitions.read_settled(path), args.node)
+        again = transitions.requeue if found.handler == CONDITION else transitions.reset
+        pipeline = again(path, args.node, by=by, note=args.note)
     else:
         pipeline = transitions.transition(path, args.node, args.status, expect=args.expect, by=by, note=args.note)
     return _report(pipeline, args, f"{args.file}: {args.node} is {editor.get_node(pipeline, args.node).status}")

@@ -13,7 +13,7 @@ from doflow.cli.output import count_of, say, say_json, unknown_flow
 from doflow.config import project, settings
 from doflow.engine.lifecycle import start
 from doflow.flow import plan, subflow
-from doflow.flow.dot import compiler, parser, routing, validate as checks
+from doflow.flow.dot import compiler, parser, validate as checks
 from doflow.flow.dot.model import Pipeline
 from doflow.flow.dot.validate import Diagnostic
 from doflow.flow.model import Flow, Origin, Profile, Settings
@@ -102,9 +102,6 @@ def _remarks(pipeline: Pipeline, root: Path, chosen: Settings | None, strict: bo
     """Problems of the graph, of the files it names and of the agents it uses (if the settings are valid)."""
     found = [*compiler.check_runnable(pipeline), *checks.missing_references(pipeline, str(root))]
     found += checks.unmapped_models(pipeline, chosen.agents) if chosen else ()
-    if not checks.errors(found) and routing.is_walked(pipeline):
-        message = "not under a guardian: it cannot follow conditions at nodes other than diamonds, or loops over them"
-        found.append(Diagnostic(checks.NOTE, "guardian", pipeline.line, "", message, "run it with doit"))
     for one in orchestrator.find_problems(pipeline, chosen, str(root), os.environ) if chosen else ():
         words = "not under a guardian: " if one.level == checks.NOTE else ""
         found.append(replace(one, message=f"{words}{one.message}"))

@@ -9,11 +9,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from doflow.engine.lifecycle.dot_progress import DotProgress
+from doflow.engine.lifecycle.dot_progress import DotProgress, mover_name
 from doflow.flow.dot import compiler, model, order as graph, parser, routing, transitions, unroll
 from doflow.flow.dot.model import ACTIVE, FAILED, IMPL_COMPLETE, PENDING, VALIDATED, Node, Pipeline
 from doflow.flow.dot.unroll import NodeRun, Unrolled
-from doflow.flow.dot.walk import Walk, WalkStep
+from doflow.flow.dot.walk import Walk, WalkStep, node_statuses
 from doflow.flow.model import Step
 from doflow.runs.context import RunContext
 from doflow.supervise import ownership
@@ -59,7 +59,7 @@ class DotMirror:
             wanted = {
                 name: pair for name, pair in self.wanted(pipeline).items() if name not in left or pair[0] != PENDING
             }
-            transitions.follow(self._path, wanted, by=f"run {self._context.run.name}", note=note)
+            transitions.follow(self._path, wanted, by=mover_name(self._context), note=note)
             self._own()
         except (DoflowError, OSError) as error:
             message = f"the statuses in {os.path.basename(self._path)} were not written: {error}"
@@ -76,23 +76,8 @@ class DotMirror:
         return self._unrolled(pipeline, planned)
 
     def _walked(self, walk: Walk) -> dict[str, tuple[str, int]]:
-        """In a walk a node has the status of its last visit; a node without work has been passed if one after it was."""
         steps = [step for name in self._context.order.active() if (step := walk.steps.get(name))]
-        found: dict[str, tuple[str, int]] = {}
-        for step in steps:
-            if step.node.handler != model.EXIT and (not step.decides or not routing.works(step.node)):
-                found[step.node.id] = self._visit_status(step), step.lap - 1
-        done = self._finished(steps)
-        passed = {name for name, (status, _) in found.items() if status != PENDING}
-        for node in walk.graph.pipeline.nodes:
-            if node.id in found:
-                continue
-            ahead = any(edge.to in passed for edge in walk.graph.pipeline.out_of(node.id))
-            over = node.handler == model.START or (
-                done if node.handler == model.EXIT else ahead and not routing.works(node)
-            )
-            found[node.id] = VALIDATED if over else PENDING, 0
-        return found
+        return node_statuses(walk, steps, self._visit_status, self._finished(steps))
 
     def _visit_status(self, step: WalkStep) -> str:
         if not step.decides:

@@ -1,4 +1,4 @@
-"""What a DOT file says was done before a run of it began: those steps are taken over, not done again.
+"""What a DOT file says was done outside of this run, before it or between its parts: those steps are taken over, not done again.
 
 The list is kept with the run until each of its steps was taken over, so that a killed or paused run continues with it.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
 
 from doflow.engine.jobs import adoption
 from doflow.engine.steps import gate
-from doflow.flow.dot import compiler, parser, routing
+from doflow.flow.dot import compiler, parser, routing, transitions
 from doflow.flow.dot.model import CODERGEN, GATE, IMPL_COMPLETE, VALIDATED, Node, Pipeline
 from doflow.flow.dot.unroll import Unrolled
 from doflow.flow.model import Step
@@ -23,6 +25,11 @@ from doflow.util.errors import FlowError, UsageError
 _NAME = "dot-progress.json"
 
 
+def mover_name(context: RunContext) -> str:
+    """The name of a run in the log of transitions."""
+    return f"run {context.run.name}"
+
+
 class DotProgress:
     """The steps that one run takes over from its file; `start_over`: the person asked for a new run, which begins again."""
 
@@ -30,7 +37,7 @@ class DotProgress:
         self._context = context
         self._path = os.path.join(context.state_dir, _NAME)
         self._saved = ""
-        self._steps = self._from_file() if context.run.fresh and not start_over else self._load()
+        self._steps = {} if start_over else {**self._load(), **self._from_file()}
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -75,23 +82,34 @@ class DotProgress:
             return {}
 
     def _from_file(self) -> dict[str, str]:
-        """The first step of each node that is done: validated, or worked on with a check still to come."""
+        """The step of each node that others have done: validated, or worked on with a check still to come."""
         try:
             pipeline = parser.read_pipeline(self._context.flow.file)
             planned = compiler.plan_pipeline(pipeline)
+            movers = _last_movers(self._context.flow.file)
         except FlowError:
             return {}  # reported when the flow is loaded
         found = {}
+        own = mover_name(self._context)
         for node in pipeline.nodes:
+            if movers.get(node.id) == own:
+                continue
             done = node.status == VALIDATED or (
                 node.status == IMPL_COMPLETE and self._is_validated_later(pipeline, node)
             )
             if done and routing.works(node):
                 steps = planned.tries_of(node.id) if isinstance(planned, Unrolled) else planned.visits(node.id)
-                first = next((one if isinstance(one, str) else one.id for one in steps), "")
-                step = self._context.flow.step(first)
-                found.update({first: node.id} if step is not None and not step.clarify and not step.routes else {})
+                name = self._next_step([one if isinstance(one, str) else one.id for one in steps])
+                step = self._context.flow.step(name)
+                found.update({name: node.id} if step is not None and not step.clarify and not step.routes else {})
         return found
+
+    def _next_step(self, steps: Sequence[str]) -> str:
+        """Of the steps of one node the one that its status is about: the first, or the one after those that this run has done."""
+        record, active = self._context.record, self._context.order.active()
+        done = [name for name in steps if name in record.steps or name in record.approvals]
+        left = [name for name in steps if name not in done and (name in active or not done)]
+        return next(iter(left), "")
 
     def _is_validated_later(self, pipeline: Pipeline, node: Node) -> bool:
         """Finished work counts if its check passes or a gate follows; else a person has to say so first."""
@@ -109,3 +127,17 @@ class DotProgress:
         message = f"{shown}:{node.line}: {node.id} is impl_complete, and nothing in the pipeline validates it"
         hint = f"doflow dot transition {shown} {node.id} validated   or, to have it done again: … active"
         raise UsageError(message, hint)
+
+
+def _last_movers(path: str) -> dict[str, str]:
+    """Who moved each node last, as the log says; a node that was never moved is missing."""
+    found: dict[str, str] = {}
+    try:
+        with open(transitions.log_path(path), encoding="utf-8", errors="replace") as file:
+            for line in file:
+                with suppress(ValueError, KeyError, TypeError):
+                    entry = json.loads(line)
+                    found[str(entry["node"])] = str(entry["by"])
+    except OSError:
+        pass
+    return found

@@ -1,13 +1,12 @@
-"""Conditions of edges: `pass`, `outcome=success && context.tests=green`, `preferred_label!=Fix`; parsed and evaluated. Pure."""
+"""Conditions of edges: `pass`, `outcome=success && context.tests=green`, `preferred_label!=Fix`; parsed. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 PASS, FAIL, PARTIAL = "pass", "fail", "partial"
-OUTCOME, LABEL = "outcome", "preferred_label"
+OUTCOME, LABEL, OUTPUT = "outcome", "preferred_label", "tool.output"
 OUTCOME_WORDS = {
     PASS: ("pass", "passed", "success", "succeeded", "ok", "yes", "true", "approve", "approved"),
     FAIL: ("fail", "failed", "failure", "error", "no", "false", "reject", "rejected"),
@@ -16,17 +15,18 @@ OUTCOME_WORDS = {
 _WORDS = {word: outcome for outcome, words in OUTCOME_WORDS.items() for word in words}
 _KEYS = {"outcome": OUTCOME, "status": OUTCOME, "last_status": OUTCOME, "preferred_label": LABEL,
          "preferred_next_label": LABEL}  # fmt: skip
-_CLAUSE = re.compile(r"\$?([A-Za-z_][\w.-]*)\s*(?:(!=|==?|\bcontains\b)\s*(.*))?", re.DOTALL)
+_CLAUSE = re.compile(r"(!?)\s*\$?([A-Za-z_][\w.-]*)\s*(?:(!=|==?|\bcontains\b)\s*(.*))?", re.DOTALL)
 _ACCELERATOR = re.compile(r"\[(\w+)\]\s*|(\w)\)\s+|(\w)\s+-\s+")
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """`key op value`; `op`: `=`, `!=`, `contains`, or `set` (the key has a value)."""
+    """`key op value`; `op`: `=`, `!=`, `contains`, or `set` (the key has a value). `negated`: it must not hold."""
 
     key: str
     op: str
     value: str = ""
+    negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,6 @@ class Condition:
         return tuple(dict.fromkeys(clause.key for clauses in self.any_of for clause in clauses))
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How a node ended: its outcome, the label it prefers, and the values known so far."""
-
-    outcome: str = PASS
-    label: str = ""
-    context: Mapping[str, str] = field(default_factory=dict)
-
-    def value(self, key: str) -> str:
-        return self.outcome if key == OUTCOME else self.label if key == LABEL else self.context.get(key, "")
-
-
 class InvalidCondition(ValueError):
     """A condition that cannot be evaluated; its text says why."""
 
@@ -60,10 +48,6 @@ def parse_condition(text: str) -> Condition:
     """The condition of an edge; InvalidCondition if it isn't one."""
     alternatives = tuple(tuple(_clause(part) for part in one.split("&&")) for one in text.split("||"))
     return Condition(text, alternatives)
-
-
-def holds(condition: Condition, result: Result) -> bool:
-    return any(all(_holds(clause, result) for clause in clauses) for clauses in condition.any_of)
 
 
 def canonical_outcome(word: str) -> str:
@@ -92,29 +76,16 @@ def _clause(text: str) -> Clause:
     found = _CLAUSE.fullmatch(bare)
     if (
         not found
-        or (not found[2] and not found[1].startswith("context."))
-        or any(sign in (found[3] or "") for sign in "<>=")
+        or (not found[3] and not found[2].startswith("context."))
+        or any(sign in (found[4] or "") for sign in "<>=")
     ):
         raise InvalidCondition(
             f"{bare!r} is not of the form key=value or key!=value" if bare else "it has an empty part"
         )
-    name, op, value = found[1], found[2] or "set", (found[3] or "").strip().strip("'\"")
+    name, op, value = found[2], found[3] or "set", (found[4] or "").strip().strip("'\"")
     key = _KEYS.get(name, name.removeprefix("context."))
     if key == OUTCOME:
         value = canonical_outcome(value)
     elif key == LABEL:
         value = canonical_label(value)
-    return Clause(key, "=" if op == "==" else op, value)
-
-
-def _holds(clause: Clause, result: Result) -> bool:
-    value = result.value(clause.key)
-    if clause.key == OUTCOME:
-        value = canonical_outcome(value)
-    elif clause.key == LABEL:
-        value = canonical_label(value)
-    if clause.op == "set":
-        return value not in ("", "false")
-    if clause.op == "contains":
-        return clause.value in value
-    return (value == clause.value) == (clause.op == "=")
+    return Clause(key, "=" if op == "==" else op, value, bool(found[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,11 +17,15 @@ _NAMES = {
     "solution_design": ("sd_path",),
 }
 _MODEL_NAMES = ("llm_model", "llm_provider", "reasoning_effort")
+#: other names in a stylesheet
+_STYLE_NAMES = {"model": "llm_model", "provider": "llm_provider"}
 #: providers, and the agents that call them
 _AGENTS = {
     "anthropic": ("claude",), "claude": ("claude",), "openai": ("codex",), "google": ("gemini",), "gemini": ("gemini",),
 }  # fmt: skip
 _GOAL = re.compile(r"\$goal\b|\$\{goal\}")
+#: a prompt that is in a file beside the pipeline
+_PROMPT_FILE = re.compile(r"@([^\s@]+\.\w+)")
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
@@ -29,16 +34,20 @@ def normalize(pipeline: Pipeline) -> Pipeline:
     """With our names for other tools' attributes, `$goal` filled in, and the models of the stylesheet."""
     rules = parse_stylesheet(pipeline.get("model_stylesheet"))
     goal = pipeline.get("goal")
-    nodes = tuple(_normalized(node, goal, rules) for node in pipeline.nodes)
+    folder = os.path.dirname(pipeline.path)
+    nodes = tuple(_normalized(node, goal, rules, folder) for node in pipeline.nodes)
     return replace(pipeline, nodes=nodes) if nodes != pipeline.nodes else pipeline
 
 
-def _normalized(node: Node, goal: str, rules: Sequence[tuple[str, Mapping[str, str]]]) -> Node:
+def _normalized(node: Node, goal: str, rules: Sequence[tuple[str, Mapping[str, str]]], folder: str) -> Node:
     values = dict(node.attributes)
     for name, others in _NAMES.items():
         found = values.get(name) or next((values[other] for other in others if values.get(other)), "")
         if found:
             values[name] = found
+    if file := _PROMPT_FILE.fullmatch(values.get("prompt", "").strip()):
+        path = os.path.normpath(os.path.join(folder, file[1]))
+        values["prompt"] = f"Read the file `{path}` and do what it says."
     if "prompt" in values and _GOAL.search(values["prompt"]):
         values["prompt"] = _GOAL.sub(lambda _: goal if goal and not _GOAL.search(goal) else "{goal}", values["prompt"])
     if rules and node.handler == CODERGEN:
@@ -68,7 +77,8 @@ def _style(node: Node, rules: Iterable[tuple[str, Mapping[str, str]]]) -> dict[s
             rank = 2 if selector[1:] in classes else -1
         else:
             rank = 0 if selector == "*" else 1 if selector == (node.shape or "box") else -1
-        for name, value in values.items() if rank >= 0 else ():
+        for said, value in values.items() if rank >= 0 else ():
+            name = _STYLE_NAMES.get(said, said)
             if name in _MODEL_NAMES and rank >= ranks.get(name, (0, ""))[0]:
                 ranks[name] = (rank, value)
     return {name: value for name, (_, value) in ranks.items()}

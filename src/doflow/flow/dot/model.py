@@ -98,13 +98,15 @@ class Node:
 
     @property
     def handler(self) -> str:
-        """What it does: by its `handler` or `type`, else by its shape, else '' (unknown). Without either: a codergen."""
+        """What it does: by its `handler` or `type`, else by its shape, else '' (unknown). Without either: a codergen; so is a
+        tool with a prompt instead of a command."""
         if self.role:
             return self.role
         named = (self.get(name).lower() for name in HANDLER_NAMES)
         known = next((found for word in named if (found := OTHER_HANDLERS.get(word, word)) in SHAPES), "")
         shape = (self.shape or "box").lower()
-        return known or HANDLERS.get(shape) or OTHER_SHAPES.get(shape) or (CODERGEN if self.get("prompt") else "")
+        found = known or HANDLERS.get(shape) or OTHER_SHAPES.get(shape) or (CODERGEN if self.get("prompt") else "")
+        return CODERGEN if found == TOOL and not self.command and self.get("prompt") else found
 
     @property
     def status(self) -> str:

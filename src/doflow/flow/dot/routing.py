@@ -1,7 +1,7 @@
 """Where a node leads: its options, in the order in which they are tried, and the way through the graph. Pure.
 
-`doit` and the guardian both ask this module. An option is taken if its condition holds, its label was chosen, or it is
-the default; options with the same condition and weight are taken together.
+The scripts of `walk_steps` decide between the options, for `doit` and for a guardian. An option is taken if its condition
+holds, its label was chosen, or it is the default; options with the same condition and weight are taken together.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from doflow.flow.dot import conditions, order
-from doflow.flow.dot.conditions import FAIL, PASS, Condition, Result
+from doflow.flow.dot.conditions import FAIL, PASS, Clause, Condition
 from doflow.flow.dot.model import CODERGEN, CONDITION, EXIT, GATE, MAX_RETRIES, START, TOOL, Edge, Node, Pipeline
 
 #: attributes that only a walk through the graph can follow
@@ -45,7 +45,7 @@ def is_walked(pipeline: Pipeline) -> bool:
             return True
         if node.handler != CONDITION and any(edge.condition for edge in out):
             return True
-        if asks_for_choice(pipeline, node):
+        if asks_for_choice(pipeline, node) or chooses_by_label(pipeline, node):
             return True
     if sum(node.handler == EXIT for node in pipeline.nodes) > 1:
         return True
@@ -74,6 +74,17 @@ def asks_for_choice(pipeline: Pipeline, node: Node) -> bool:
     return any(conditions.accelerator(label) for label in labels) or any(word in (PASS, FAIL) for word in known)
 
 
+def chooses_by_label(pipeline: Pipeline, node: Node) -> bool:
+    """An agent or a command that chooses one of several ways by their labels, because one of them leads back."""
+    plain = [edge for edge in pipeline.out_of(node.id) if not edge.get("condition")]
+    labels = {edge.get("label").strip() for edge in plain}
+    if node.handler not in (CODERGEN, TOOL, GATE) or len({edge.to for edge in plain}) < 2 or len(labels) < 2:
+        return False
+    named = [edge.to for edge in plain if edge.get("label").strip()]
+    reach = order.reachable(pipeline)
+    return not asks_for_choice(pipeline, node) and any(node.id in reach[name] | {name} for name in named)
+
+
 def is_goal(node: Node) -> bool:
     return node.get("goal_gate").lower() in _TRUE
 
@@ -89,7 +100,7 @@ class Graph:
     def rank(self) -> dict[str, int]:
         """The order of the nodes: a node comes after all that lead to it, except by an edge back. Branches stay together.
 
-        A loop is entered at the node with the fewest edges from nodes that have no rank yet: those lead back."""
+        A loop is entered at the node with the fewest edges from nodes outside of it that have no rank yet."""
         before = {name: {edge.start for edge in self.pipeline.into(name)} - {name} for name in self.nodes}
         reached = [node.id for node in self.pipeline.nodes if node.handler == START]
         found: dict[str, int] = {}
@@ -97,13 +108,21 @@ class Graph:
             if not reached:
                 reached = [next(name for name in self.nodes if name not in found)]
             free = [name for name in reached if before[name] <= found.keys()]
-            name = free[-1] if free else min(reached, key=lambda one: len(before[one] - found.keys()))
+            name = free[-1] if free else min(reached, key=lambda one: self._waits(before[one] - found.keys(), one))
             reached.remove(name)
             found[name] = len(found)
             for edge in reversed(self.pipeline.out_of(name)):
                 if edge.to not in found:
                     reached = [*(one for one in reached if one != edge.to), edge.to]
         return found
+
+    def _waits(self, missing: set[str], name: str) -> tuple[int, int]:
+        """How much speaks against entering a loop here: nodes before it that it doesn't lead to itself, and all others."""
+        return len(missing - self._reach[name]), len(missing)
+
+    @cached_property
+    def _reach(self) -> dict[str, frozenset[str]]:
+        return order.reachable(self.pipeline)
 
     @cached_property
     def back_edges(self) -> tuple[Edge, ...]:
@@ -149,7 +168,20 @@ class Graph:
         if node.handler == CONDITION and label and len(self.pipeline.out_of(node.id)) > 1:
             known = conditions.canonical_outcome(conditions.canonical_label(label))
             return (conditions.parse_condition(known), "") if known in (PASS, FAIL) else (None, label)
+        if label and chooses_by_label(self.pipeline, node):
+            return self._by_label(node, edge, label), ""
         return None, label if chosen else ""
+
+    def _by_label(self, node: Node, edge: Edge, label: str) -> Condition:
+        """The label was given, or none, and the outcome is that of the label: leading back is a failure."""
+        bare = conditions.canonical_label(label)
+        outcome = conditions.canonical_outcome(bare)
+        if outcome not in (PASS, FAIL):
+            outcome = FAIL if self.leads_back(node.id, edge.to) else PASS
+        given = Clause(conditions.LABEL, "=", bare)
+        return Condition(
+            label, ((given,), (Clause(conditions.LABEL, "=", ""), Clause(conditions.OUTCOME, "=", outcome)))
+        )
 
     def _with_retry(self, node: Node, found: tuple[Option, ...]) -> tuple[Option, ...]:
         """With the node's `retry_target`, for a failure that no edge is for."""
@@ -196,25 +228,6 @@ def bounded_by_file(graph: Graph, edge: Edge) -> bool:
     start, to = graph.nodes[edge.start], graph.nodes[edge.to]
     own = start.get("max_visits") or to.get("max_visits") or (start.handler == CONDITION and start.get("max_retries"))
     return bool(graphwide or own)
-
-
-def choose(options: Sequence[Option], result: Result) -> Option | None:
-    """The first option that fits; None = none does."""
-    for option in options:
-        if option.condition is not None:
-            if conditions.holds(option.condition, result):
-                return option
-        elif option.label:
-            if result.label and label_fits(option, result.label):
-                return option
-        else:
-            return option
-    return None
-
-
-def label_fits(option: Option, answer: str) -> bool:
-    """Does an answer name this option: by its label, the key of its label, or its target?"""
-    return conditions.canonical_label(answer) in option_names(option) or answer.strip().lower() in option_names(option)
 
 
 def option_names(option: Option) -> tuple[str, ...]:

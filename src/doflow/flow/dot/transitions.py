@@ -79,6 +79,12 @@ def requeue(path: str | os.PathLike[str], diamond: str, *, by: str = "", note: s
         return _carry(held, pipeline, moved, by)
 
 
+def reset(path: str | os.PathLike[str], node: str, *, by: str = "", note: str = "") -> Pipeline:
+    """Make one node pending: a person wants it done again. A diamond is retried by its edge instead."""
+    with _settled(path) as (held, pipeline):
+        return _carry(held, pipeline, [(node, PENDING, {}, note or "to be done again")], by)
+
+
 def restart(path: str | os.PathLike[str], *, by: str = "", note: str = "") -> Pipeline:
     """Make all nodes pending and reset the retry counts."""
     with _settled(path) as (held, pipeline):

@@ -137,7 +137,7 @@ def _edges(pipeline: Pipeline) -> Iterator[Diagnostic]:
     seen: set[tuple[str, str, str, str]] = set()
     for edge in pipeline.edges:
         try:
-            conditions.parse_condition(edge.condition or "pass")
+            conditions.parse_condition(edge.get("condition").strip() or edge.condition or "pass")
         except conditions.InvalidCondition as bad:
             message = f"{edge.start} -> {edge.to} has a condition that cannot be evaluated: {bad}"
             hint = "write pass, fail, outcome=success, outcome!=fail, preferred_label=…, context.key=…, joined by &&"
@@ -165,8 +165,10 @@ def _cycles(pipeline: Pipeline) -> Iterator[Diagnostic]:
     for edge in graph.back_edges:
         start = graph.nodes[edge.start]
         loop = [node.id for node in pipeline.nodes if node.id in reach[edge.start] and edge.start in reach[node.id]]
+        if not loop:
+            continue  # not reached from the start, which is an error of its own
         out = pipeline.out_of(edge.start)
-        chosen = edge.condition or start.handler == CONDITION or routing.asks_for_choice(pipeline, start)
+        chosen = edge.condition or _chooses(pipeline, start)
         default = any(one.get("condition") or one.condition for one in out)
         if exits and not exits & reach[edge.start]:
             message = f"dependency cycle: {', '.join(loop)} never ends: no edge leads out of it"
@@ -193,8 +195,13 @@ def _cycles(pipeline: Pipeline) -> Iterator[Diagnostic]:
 def _is_conditional(pipeline: Pipeline, name: str) -> bool:
     node = pipeline.node(name)
     out = pipeline.out_of(name)
-    decides = node is not None and (node.handler == CONDITION or routing.asks_for_choice(pipeline, node))
+    decides = node is not None and _chooses(pipeline, node)
     return (decides and len({edge.to for edge in out}) > 1) or any(edge.condition for edge in out)
+
+
+def _chooses(pipeline: Pipeline, node: Node) -> bool:
+    choice = routing.asks_for_choice(pipeline, node) or routing.chooses_by_label(pipeline, node)
+    return node.handler == CONDITION or choice
 
 
 def _attributes(pipeline: Pipeline) -> Iterator[Diagnostic]:

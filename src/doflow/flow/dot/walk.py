@@ -7,11 +7,11 @@ walk splits: each of its options continues with steps of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from doflow.flow.dot import routing, unroll
-from doflow.flow.dot.model import EXIT, START, Node, Pipeline
+from doflow.flow.dot import conditions, routing, unroll
+from doflow.flow.dot.model import EXIT, PENDING, START, VALIDATED, Node, Pipeline
 from doflow.flow.dot.routing import Graph, Option
 from doflow.util.errors import FlowError, Problem
 
@@ -48,8 +48,15 @@ class Walk:
 
 
 def walk(pipeline: Pipeline) -> Walk:
-    """The steps of a pipeline that has no errors."""
-    return _Walker(pipeline).walk()
+    """The steps of a pipeline that has no errors; with fewer laps where there would be too many steps."""
+    walker = _Walker(pipeline)
+    while (found := walker.walk()) is None and walker.laps > 2:
+        walker = _Walker(pipeline, max(2, walker.laps // 2))
+    if found is None:
+        message = f"its branches and loops make more than {MOST} steps"
+        hint = "set a smaller max_visits at the graph, or split the pipeline"
+        raise FlowError((Problem(pipeline.path, pipeline.nodes[0].line, 1, message, hint),))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +70,24 @@ _Tokens = dict[str, _Token]
 
 
 class _Walker:
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, laps: int = 0) -> None:
         self._pipeline, self._graph = pipeline, Graph(pipeline)
         working = [node.id for node in pipeline.nodes if routing.works(node) or self._decides(node)]
         self._slugs = unroll.slugs(working)
-        self._laps = self._most_laps(len(working))
+        self.laps = laps or self._most_laps(len(working))
         self._steps: dict[str, WalkStep] = {}
         self._known: dict[tuple[str, int, tuple[Visit, ...]], str] = {}
         self._todo: list[tuple[WalkStep, _Tokens, _Token]] = []
 
-    def walk(self) -> Walk:
+    def walk(self) -> Walk | None:
+        """None = too many steps."""
         starts = [node.id for node in self._pipeline.nodes if node.handler == START]
         first = self._advance({name: _Token(name, 1) for name in starts})
         while self._todo:
             step, left, token = self._todo.pop(0)
             for option in self.options(step.node):
                 lap = token.lap + option.back
-                if lap > self._laps:
+                if lap > self.laps:
                     step.ways.append((option, None))
                     continue
                 tokens = dict(left)
@@ -87,11 +95,8 @@ class _Walker:
                     _add(tokens, _Token(name, lap, token.sources))
                 step.ways.append((option, self._advance(tokens)))
             if len(self._steps) > MOST:
-                node = self._pipeline.nodes[0]
-                message = f"its branches and loops make more than {MOST} steps"
-                hint = "set a smaller max_visits at the graph, or split the pipeline"
-                raise FlowError((Problem(self._pipeline.path, node.line, 1, message, hint),))
-        return Walk(self._graph, first, self._steps, self._laps)
+                return None
+        return Walk(self._graph, first, self._steps, self.laps)
 
     def options(self, node: Node) -> tuple[Option, ...]:
         if node.handler != EXIT:
@@ -167,3 +172,68 @@ def _add(tokens: _Tokens, token: _Token) -> None:
         sources: Sequence[Visit] = (*held.sources, *(one for one in token.sources if one not in held.sources))
         token = _Token(token.node, max(held.lap, token.lap), tuple(sources))
     tokens[token.node] = token
+
+
+class WantedResults:
+    """Which results the decisions of a walk follow, and how they may end."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._graph = walk.graph
+        self._goals = {goal.id for goal in walk.graph.goals()}
+        self._followed_by: dict[str, dict[str, None]] = {}
+        for step in walk.steps.values():
+            if step.decides and step.node.handler != EXIT and not is_plain(self._graph.options(step.node.id)):
+                for name, _ in step.sources:
+                    self._followed_by.setdefault(name, {})[step.node.id] = None
+
+    def decides(self, node: Node) -> bool:
+        """Does the way depend on the result of this node?"""
+        return node.id in self._followed_by or node.id in self._goals
+
+    def endings(self, node: Node) -> tuple[str, ...]:
+        """The last lines that its report may have: the outcomes that the edges ask for."""
+        return tuple(f"RESULT: {word}" for word in routing.outcomes(self._options(node)))
+
+    def labels(self, node: Node) -> tuple[str, ...]:
+        return tuple(option.label for option in self._options(node) if option.label)
+
+    def other_lines(self, node: Node) -> str:
+        """What else the edges ask for: a label, values."""
+        found = [option.condition for option in self._options(node) if option.condition]
+        keys = dict.fromkeys(key for condition in found for key in condition.named_keys())
+        asked = (clause for condition in found for clauses in condition.any_of for clause in clauses)
+        named_labels = (one.value for one in asked if one.key == conditions.LABEL and one.op == "=" and one.value)
+        labels = dict.fromkeys((*self.labels(node), *named_labels))
+        lines = [f"Where it is known, give `{key}` on a line of its own: `CONTEXT: {key}=VALUE`."
+                 for key in keys if key not in (conditions.OUTCOME, conditions.LABEL, conditions.OUTPUT)]  # fmt: skip
+        if labels or conditions.LABEL in keys:
+            named = f", one of: {', '.join(labels)}" if labels else ""
+            lines.append(f"Name the way to go on on a line of its own: `LABEL: …`{named}.")
+        return "".join(f"{line}\n" for line in lines)
+
+    def _options(self, node: Node) -> tuple[Option, ...]:
+        """The options between which its result decides: its own, and those of the diamonds after it."""
+        return tuple(option for name in self._followed_by.get(node.id, ()) for option in self._graph.options(name))
+
+
+def is_plain(options: Sequence[Option]) -> bool:
+    """Is there nothing to decide? The way only leads back."""
+    return all(option.default for option in options)
+
+
+def node_statuses(
+    walk: Walk, active: Sequence[WalkStep], status: Callable[[WalkStep], str], ended: bool
+) -> dict[str, tuple[str, int]]:
+    """The status and retry count of each node: those of its last visit; a node without work was passed if one after it was."""
+    found: dict[str, tuple[str, int]] = {}
+    for step in active:
+        if step.node.handler != EXIT and (not step.decides or not routing.works(step.node)):
+            found[step.node.id] = status(step), step.lap - 1
+    passed = {name for name, (known, _) in found.items() if known != PENDING}
+    for node in walk.graph.pipeline.nodes:
+        if node.id in found:
+            continue
+        ahead = any(edge.to in passed for edge in walk.graph.pipeline.out_of(node.id))
+        over = node.handler == START or (ended if node.handler == EXIT else ahead and not routing.works(node))
+        found[node.id] = VALIDATED if over else PENDING, 0
+    return found

@@ -10,16 +10,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from doflow.flow.dot import conditions, dialect, node_steps, routing
-from doflow.flow.dot.conditions import LABEL, OUTCOME, Clause
+from doflow.flow.dot.conditions import LABEL, OUTCOME, OUTPUT, Clause
 from doflow.flow.dot.model import CODERGEN, CONDITION, EXIT, GATE, Node, attribute_value, label_text
 from doflow.flow.dot.node_steps import MUST, TRY, checked_path, command_text, gate_question, result_path, step_timeout
 from doflow.flow.dot.routing import Option
-from doflow.flow.dot.walk import Walk, WalkStep
+from doflow.flow.dot.walk import Walk, WalkStep, WantedResults, is_plain
 from doflow.flow.model import Check, Origin, Profile, Prompt, Read, Retry, Route, Step
 
 STUCK, OFTEN, END = "NEXT: ?", "NEXT: too often", "NEXT: end"
 _ASK = """\
 mkdir -p "$(dirname "$2")" && printf '%s\\n\\n%s\\n' "$1" "$3" >"$2"
+"""
+_KEEP = """\
+sh -c "$1" >"$2" 2>&1
+code=$?
+tail -c 20000 "$2"
+[ "$code" = 0 ] || exit "$code"
+printf '\\nRESULT: pass\\n' >>"$2"
 """
 #: $1 = the run's folder
 _START = """\
@@ -60,6 +67,11 @@ value() {
   done
 }
 """
+_OUTPUT = """\
+output() {{
+  cat {files} /dev/null 2>/dev/null
+}}
+"""
 _GOALS = """\
 cd "$1" || exit 1
 met() {
@@ -91,12 +103,7 @@ class _Builder:
         self._walk, self._graph, self._pipeline = walk, walk.graph, walk.graph.pipeline
         self._profiles = profiles
         self._ids = {(step.node.id, step.lap): step.id for step in walk.steps.values() if not step.decides}
-        self._judges: dict[str, dict[str, None]] = {}
-        for step in walk.steps.values():
-            if step.decides and step.node.handler != EXIT and not _is_plain(self._graph.options(step.node.id)):
-                for name, _ in step.sources:
-                    self._judges.setdefault(name, {})[step.node.id] = None
-        self._goals = {goal.id for goal in self._graph.goals()}
+        self._wanted = WantedResults(walk)
 
     def steps(self) -> tuple[Step, ...]:
         return tuple(self._step(one) for one in self._walk.steps.values())
@@ -122,17 +129,6 @@ class _Builder:
             return self._person(step, one) if routing.needs_person(node) else self._review(step, one)
         return self._command(step, one)
 
-    def _judged(self, node: Node) -> bool:
-        return node.id in self._judges or node.id in self._goals
-
-    def _endings(self, node: Node) -> tuple[str, ...]:
-        """The last lines that a report may have: the outcomes that the edges ask for."""
-        return tuple(f"RESULT: {word}" for word in routing.outcomes(self._judging(node)))
-
-    def _judging(self, node: Node) -> tuple[Option, ...]:
-        """The options between which its result decides: its own, and those of the diamonds after it."""
-        return tuple(option for name in self._judges.get(node.id, ()) for option in self._graph.options(name))
-
     def _work(self, step: Step, one: WalkStep) -> Step:
         node = one.node
         words = node_steps.prompt_text(self._pipeline, node)
@@ -143,7 +139,7 @@ class _Builder:
         writes = node_steps.written_paths(self._pipeline, node)
         step = replace(step, reads=tuple(reads), writes=writes, makes=(result_path(one.id),), from_text=True)
         run = ("sh", "-c", node.get("check")) if node.get("check") else ()
-        if self._judged(node):
+        if self._wanted.decides(node):
             return self._answering(step, node, words, run)
         prompt = Prompt(f"{words}\nDo the work in the files; then answer with a report of what you did.\n")
         return replace(step, prompt=prompt, check=Check(not_empty=True, run=run), repair=1 if run else 0)
@@ -153,36 +149,27 @@ class _Builder:
         workers = {node.id: node for node in before.values() if node.handler == CODERGEN}
         words = node_steps.review_text(self._pipeline, one.node, tuple(workers.values()))
         step = replace(step, makes=(result_path(one.id),), from_text=True)
-        judged = self._judged(one.node)
+        judged = self._wanted.decides(one.node)
         run = () if judged else ("sh", "-c", MUST, "sh", f"{{run_dir}}/{result_path(one.id)}")
         return self._answering(step, one.node, words, run, repair=int(judged))
 
     def _answering(self, step: Step, node: Node, words: str, run: tuple[str, ...], repair: int = 1) -> Step:
-        more = self._more_lines(node)
+        more = self._wanted.other_lines(node)
         prompt = Prompt(f"{words}\nAnswer with a report of what you found and did.\n{more}")
-        return replace(step, prompt=prompt, check=Check(ends=self._endings(node), run=run), repair=repair)
-
-    def _more_lines(self, node: Node) -> str:
-        """What else the edges ask for: a label, values."""
-        options = self._judging(node)
-        keys = dict.fromkeys(key for option in options if option.condition for key in option.condition.named_keys())
-        labels = [option.label for option in options if option.label]
-        lines = [f"Where it is known, give `{key}` on a line of its own: `CONTEXT: {key}=VALUE`."
-                 for key in keys if key not in (OUTCOME, LABEL)]  # fmt: skip
-        if labels or LABEL in keys:
-            named = f", one of: {', '.join(labels)}" if labels else ""
-            lines.append(f"Name the way to go on on a line of its own: `LABEL: …`{named}.")
-        return "".join(f"{line}\n" for line in lines)
+        return replace(step, prompt=prompt, check=Check(ends=self._wanted.endings(node), run=run), repair=repair)
 
     def _command(self, step: Step, one: WalkStep) -> Step:
         node = one.node
         command = command_text(self._pipeline, node)
         step = replace(step, kind="shell", agent="", model="", commit="")
-        if self._judged(node):
+        if self._wanted.decides(node):
             run = ("sh", "-c", TRY, "sh", command, f"{{run_dir}}/{result_path(one.id)}")
             return replace(step, run=run, makes=(result_path(one.id),))
         tries = node.get("max_retries")
         again = Retry(int(tries), 1.0) if tries.isdecimal() and int(tries) and node.handler != CONDITION else None
+        if self._graph.decides(node.id):  # its visits are counted by their results
+            run = ("sh", "-c", _KEEP, "sh", command, f"{{run_dir}}/{result_path(one.id)}")
+            return replace(step, run=run, again=again, makes=(result_path(one.id),))
         return replace(step, shell=command, again=again)
 
     def _person(self, step: Step, one: WalkStep) -> Step:
@@ -190,9 +177,9 @@ class _Builder:
         node = one.node
         question = gate_question(node, step.about)
         step = replace(step, agent="", model="", commit="")
-        if not self._judged(node):
+        if not self._wanted.decides(node):
             return replace(step, kind="gate", gate=question)
-        labels = [option.label for option in self._judging(node) if option.label]
+        labels = self._wanted.labels(node)
         asked = f"[NEEDS CLARIFICATION: {question} {' or '.join(labels) or 'approve or reject'}]".replace("\n", " ")
         lines = f"LABEL: {asked}\n\nRESULT: pass" if labels else f"RESULT: {asked}"
         run = ("sh", "-c", _ASK, "sh", label_text(node.label), f"{{run_dir}}/{result_path(one.id)}", lines)
@@ -207,9 +194,12 @@ class _Builder:
             LABEL,
         }
         none = f"{{ echo 'no result to decide on: {' '.join(files)}' >&2; exit 1; }}" if files else ":"
-        followed = "" if _is_plain(options) else _RESULT.format(files=" ".join(files) or "''", words=_WORDS, none=none)
+        followed = "" if is_plain(options) else _RESULT.format(files=" ".join(files) or "''", words=_WORDS, none=none)
         script = _START + followed + _VISITS.format(visits=self._visits(one) or "''")
-        script += (_VALUE if keys else "") + self._chain(one, options) + _PRINT
+        script += (_VALUE if keys - {OUTPUT} else "") + (
+            _OUTPUT.format(files=" ".join(files)) if OUTPUT in keys else ""
+        )
+        script += self._chain(one, options) + _PRINT
         reads = tuple(Read(file, optional=True) for file in files)
         routes = self._routes(one, options, tuple(sources))
         return replace(step, run=("sh", "-c", script, "sh", "{run_dir}"), reads=reads, routes=routes)
@@ -279,13 +269,8 @@ class _Builder:
         """The results of the steps before: what a worker reads, also when it is sent back."""
         names = (self._ids.get(visit) for visit in one.sources)
         steps = [self._walk.steps[name] for name in names if name]
-        found = [step for step in steps if step.node.handler == CODERGEN or self._judged(step.node)]
+        found = [step for step in steps if step.node.handler == CODERGEN or self._wanted.decides(step.node)]
         return tuple(Read(result_path(step.id), optional=True) for step in found)
-
-
-def _is_plain(options: Sequence[Option]) -> bool:
-    """Is there nothing to decide? The way only leads back."""
-    return all(option.default for option in options)
 
 
 def _test(option: Option) -> str:
@@ -300,10 +285,16 @@ def _test(option: Option) -> str:
 
 
 def _clause(clause: Clause) -> str:
+    return f"! {{ {_positive(clause)}; }}" if clause.negated else _positive(clause)
+
+
+def _positive(clause: Clause) -> str:
     if clause.key == OUTCOME:
         value = '"$outcome"'
     elif clause.key == LABEL:
         value = '"$label"'
+    elif clause.key == OUTPUT:
+        value = '"$(output)"'
     else:
         value = f'"$(value {shlex.quote(clause.key)})"'
     if clause.op == "set":

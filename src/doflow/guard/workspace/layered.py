@@ -7,8 +7,7 @@ result is accepted (`take_over`); a killed job leaves its layers and nothing els
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,17 +18,17 @@ from doflow.guard.fence.scope import Scope
 from doflow.guard.quarantine import Quarantine
 from doflow.guard.workspace import apply, layers, overlay
 from doflow.guard.workspace.changes import changes_in, kept_changes
+from doflow.guard.workspace.job_place import JobPlace
 from doflow.guard.workspace.layers import LayerChange
 from doflow.guard.workspace.storage import JobStorage, Opened, RunStorage, project_folder
 from doflow.runs import next_steps
-from doflow.runs.context import WRITES, ProgramNeeds, RunContext
+from doflow.runs.context import ProgramNeeds, RunContext
 from doflow.runs.fingerprint import ProjectFiles
 from doflow.runs.jobs import Job
 from doflow.util import globs, state_folder
 from doflow.util.errors import UsageError
 from doflow.util.hints import Next
-from doflow.util.process import runner
-from doflow.util.process.runner import Command, Result, Tick, Timeout
+from doflow.util.process.runner import Command
 
 Look = tuple[tuple[LayerChange, ...], tuple[str, ...]]
 
@@ -477,35 +476,6 @@ class LayeredWorkspace:
             elif not self._context.record.returned.get(store.name, {}).get("layers"):
                 killed.append(store.name)
         return tuple(killed)
-
-
-class JobPlace:
-    """Runs the programs of a job in its view."""
-
-    def __init__(self, workspace: LayeredWorkspace, found: OpenJob) -> None:
-        self._workspace = workspace
-        self._found = found
-
-    def run(
-        self, command: Command, out: str, err: str, timeout: Timeout, tick: Tick | None = None,
-        needs: ProgramNeeds = WRITES,
-    ) -> Result:  # fmt: skip
-        with self.entered(command, needs) as wrapped:
-            return runner.run(wrapped, out, err, timeout, tick)
-
-    @contextmanager
-    def entered(self, command: Command, needs: ProgramNeeds) -> Iterator[Command]:
-        layer, wrapped = self._workspace.open_layer(self._found, command, needs)
-        try:
-            yield wrapped
-        finally:
-            self._workspace.close_layer(self._found, layer, needs)
-
-    def make_folder(self, path: str) -> None:
-        self._workspace.make_folder(self._found, path)
-
-    def write(self, path: str, data: bytes) -> None:
-        self._workspace.write(self._found, path, data)
 
 
 def _content(change: LayerChange) -> bytes:

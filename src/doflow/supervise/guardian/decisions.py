@@ -3,10 +3,13 @@ handles the signal again with the same result."""
 
 from __future__ import annotations
 
+from doflow.flow import markdown
+from doflow.flow.dot import node_steps
 from doflow.flow.dot.model import ACTIVE, FAILED, IMPL_COMPLETE, PENDING, TERMINAL, VALIDATED, Node
 from doflow.supervise import judge as judging
 from doflow.supervise.guardian import validation
 from doflow.supervise.guardian.state import Guardian, retries_left
+from doflow.supervise.panes import agent_pane
 from doflow.supervise.signal_store import Signal
 
 WARNING = (
@@ -63,7 +66,14 @@ def _review(guardian: Guardian, signal: Signal, node: Node) -> bool:
         return True
     if node.status == ACTIVE and int(guardian.record(node.id)["attempt"]) <= attempt:
         guardian.move(node.id, IMPL_COMPLETE, f"attempt {attempt}")
-    found = validation.verdict(guardian, node, attempt, str(signal.payload.get("evidence_path", "")))
+    evidence = str(signal.payload.get("evidence_path", ""))
+    endings = _endings(guardian, node)
+    said = markdown.read_markers(guardian.answer(node.id, attempt, evidence), endings)
+    if endings and len(said) != 1:
+        return _rejected(guardian, signal, node, attempt, f"the last line must be one of: {', '.join(endings)}")
+    if said == (node_steps.FAIL,):
+        return _failed(guardian, signal, node, attempt)
+    found = validation.verdict(guardian, node, attempt, evidence)
     if found is None:
         return False
     if found["passed"]:
@@ -71,6 +81,22 @@ def _review(guardian: Guardian, signal: Signal, node: Node) -> bool:
         guardian.reply(signal, "VALIDATION_PASSED", new_status=VALIDATED)
         return True
     return _rejected(guardian, signal, node, attempt, str(found["text"]) or "it was rejected")
+
+
+def _endings(guardian: Guardian, node: Node) -> tuple[str, ...]:
+    """The lines with which the report of this node may end, because the way depends on it."""
+    position = guardian.position
+    return position.wanted.endings(node) if position is not None and position.wanted.decides(node) else ()
+
+
+def _failed(guardian: Guardian, signal: Signal, node: Node, attempt: int) -> bool:
+    """The orchestrator itself says that it failed: nothing to validate, the pipeline has a way for it."""
+    text = guardian.answer(node.id, attempt).strip()
+    guardian.settle(validation.token(node.id, attempt), {"passed": False, "text": text, "by": node.id})
+    guardian.keep(node.id, feedback=text[-2000:])
+    guardian.move(node.id, FAILED, node_steps.FAIL)
+    guardian.reply(signal, "KILL_ORCHESTRATOR", reason=f"{node.id} reports {node_steps.FAIL}")
+    return True
 
 
 def _rejected(guardian: Guardian, signal: Signal, node: Node, attempt: int, feedback: str) -> bool:
@@ -97,8 +123,9 @@ def _answer(guardian: Guardian, signal: Signal, node: Node) -> bool:
         return True
     question, why = str(signal.payload["question_text"]), ""
     rules, low = guardian.context.settings.supervision.answers, question.casefold()
-    answer = next((answer for words, answer in rules if words.casefold() in low), None)
-    judge = _judge(guardian, node)
+    misfit = agent_pane.NOT_AN_OPTION in question  # a rule or the judge was wrong: a person decides
+    answer = next((answer for words, answer in rules if words.casefold() in low and not misfit), None)
+    judge = "" if misfit else _judge(guardian, node)
     if answer is None and judge:
         found = guardian.result(f"input.{signal.token}", lambda: _by_judge(guardian, judge, node, signal))
         if found is None:

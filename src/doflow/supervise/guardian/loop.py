@@ -10,9 +10,20 @@ import traceback
 from collections.abc import Mapping
 
 from doflow.flow.dot import editor, order, transitions
-from doflow.flow.dot.model import ACTIVE, CODERGEN, CONDITION, FAILED, PENDING, TERMINAL, VALIDATED, Node, Pipeline
+from doflow.flow.dot.model import (
+    ACTIVE,
+    CODERGEN,
+    CONDITION,
+    FAILED,
+    IMPL_COMPLETE,
+    PENDING,
+    TERMINAL,
+    VALIDATED,
+    Node,
+    Pipeline,
+)
 from doflow.supervise import ownership, pipeline_context, signal_store
-from doflow.supervise.guardian import decisions, runner_pool, state, stop, validation
+from doflow.supervise.guardian import decisions, runner_pool, state, stop, validation, visits
 from doflow.supervise.guardian.state import Guardian, Say
 from doflow.supervise.pipeline_context import PipelineContext
 from doflow.supervise.signal_watch import FolderWatch
@@ -38,6 +49,7 @@ def run(context: PipelineContext, environ: Mapping[str, str], say: Say, wait: bo
         context.note("guardian", "guardian_started", pid=os.getpid(), dot=context.dot)
         try:
             validation.refuse_invalid(guardian.pipeline(), context)
+            guardian.find_position()
             return _work(guardian, wait, check)
         except Exception as error:
             _report(guardian, error)
@@ -81,13 +93,19 @@ def _handle_signals(guardian: Guardian) -> None:
 
 def _advance(guardian: Guardian) -> None:
     """Start ready nodes and advance gates, tools and diamonds, until nothing more changes."""
+    if guardian.position is not None:
+        visits.advance(guardian, guardian.position)
+        return
     moved = True
     while moved:
         pipeline = guardian.pipeline()
         moved = False
         for node in pipeline.nodes:
             if node.status == ACTIVE and node.handler != CODERGEN:
-                moved |= _judge(guardian, node) if node.handler in validation.JUDGED else _pass(guardian, node)
+                judged = node.handler in validation.JUDGED
+                moved |= validation.apply_verdict(guardian, node) if judged else _pass(guardian, node)
+            elif node.status == IMPL_COMPLETE:
+                moved |= validation.validate_earlier_work(guardian, node)
             elif node.handler == CONDITION and node.status == FAILED:
                 moved |= _send_back(guardian, pipeline, node)
         if not moved:
@@ -102,12 +120,7 @@ def _advance(guardian: Guardian) -> None:
 
 def _begin(guardian: Guardian, node: Node) -> None:
     """Start an attempt at a pending node. Start, exit, fork and join nodes are validated at once."""
-    record = guardian.record(node.id)
-    if not record.get("beginning"):  # otherwise a guardian died right here, before the start
-        attempt = int(record["attempt"])
-        guardian.keep(node.id, attempt=attempt + 1, base=attempt, fresh=True, beginning=True)
-    guardian.move(node.id, ACTIVE)
-    guardian.keep(node.id, beginning=False)
+    guardian.begin(node)
     if node.handler not in (CODERGEN, *validation.JUDGED):
         _pass(guardian, node)
 
@@ -115,20 +128,6 @@ def _begin(guardian: Guardian, node: Node) -> None:
 def _pass(guardian: Guardian, node: Node) -> bool:
     """Validate a node without work; also after a guardian was killed here."""
     guardian.move(node.id, VALIDATED)
-    return True
-
-
-def _judge(guardian: Guardian, node: Node) -> bool:
-    """A gate, a tool or a diamond: the verdict decides its status."""
-    found = validation.verdict(guardian, node, int(guardian.record(node.id)["attempt"]))
-    if found is None:
-        return False
-    text = str(found.get("text", ""))
-    guardian.keep(node.id, feedback=text)
-    if found["passed"]:
-        guardian.move(node.id, VALIDATED, f"by {found.get('by', '')}")
-    else:
-        guardian.move(node.id, FAILED, text)
     return True
 
 
@@ -150,14 +149,18 @@ def _send_back(guardian: Guardian, pipeline: Pipeline, diamond: Node) -> bool:
 
 def _exit_code(guardian: Guardian, pipeline: Pipeline) -> int | None:
     """The exit code if the pipeline has ended, else None; a person may retry a failed node."""
-    refuse_deadlock(pipeline)
-    if unfinished(pipeline) and not _blocked(guardian, pipeline):
-        return None
-    if not runner_pool.all_ended(guardian, pipeline):
+    position = guardian.position
+    if position is None:
+        refuse_deadlock(pipeline)
+        stopped, left = _blocked(guardian, pipeline) if unfinished(pipeline) else False, unfinished(pipeline)
+        bad = [node.id for node in pipeline.nodes if node.status == FAILED and not is_handled(pipeline, node)]
+    else:
+        stopped = not position.ended() and visits.is_stopped(guardian, position)
+        left = [step.node.id for step in position.ready()]
+        bad = [node.id for node in pipeline.nodes if node.id in left and node.status == FAILED]
+    if (left and not stopped) or not runner_pool.all_ended(guardian, pipeline):
         return None
     validated = sum(node.status == VALIDATED for node in pipeline.nodes)
-    bad = [node.id for node in pipeline.nodes if node.status == FAILED and not is_handled(pipeline, node)]
-    left = unfinished(pipeline)
     summary = f"{validated} of {len(pipeline.nodes)} nodes validated"
     summary += f"; failed: {', '.join(bad)}" if bad else ""
     summary += f"; not reached: {', '.join(left)}" if left else ""
@@ -191,11 +194,7 @@ def _revive(guardian: Guardian, node: Node, answer: str) -> None:
         more = {"max_retries": str(order.retry_count(node) + 1)}
         transitions.edit_pipeline(guardian.context.dot, lambda pipeline: editor.set_attributes(pipeline, node.id, more))
         return
-    record = guardian.record(node.id)
-    attempt = int(record["attempt"])
-    note = answer.partition(":")[2].strip() or str(record["feedback"])
-    guardian.keep(node.id, attempt=attempt + 1, base=attempt, feedback=note, fresh=True)
-    guardian.move(node.id, ACTIVE, "retry, by a person")
+    guardian.begin_again(node.id, answer.partition(":")[2].strip())
 
 
 def _only_a_person(guardian: Guardian, pipeline: Pipeline) -> bool:

@@ -40,7 +40,8 @@ def keep_runners(guardian: Guardian, pipeline: Pipeline) -> None:
     for node in pipeline.nodes:
         if node.handler != CODERGEN or is_alive(guardian, node.id):
             continue
-        if node.status in (ACTIVE, IMPL_COMPLETE):
+        earlier = node.status == IMPL_COMPLETE and not int(guardian.record(node.id)["attempt"])
+        if node.status in (ACTIVE, IMPL_COMPLETE) and not earlier:
             _start(guardian, pipeline, node)
         elif node.status in (*TERMINAL, PENDING) and guardian.record(node.id).get("open"):
             guardian.context.tmux.kill(tmux.session_name(node.id))
@@ -76,19 +77,23 @@ def is_alive(guardian: Guardian, node: str) -> bool:
 def _start(guardian: Guardian, pipeline: Pipeline, node: Node) -> None:
     """Start a runner for the node; after several crashes in a row the node fails."""
     now = time.monotonic()
-    crashes = [when for when in guardian.crashes.get(node.id, []) if now - when < SOON]
+    context, record = guardian.context, guardian.record(node.id)
+    attempt = node.id, max(1, int(record["attempt"]))
+    crashes = [when for when in guardian.crashes.get(attempt, []) if now - when < SOON]
     if len(crashes) >= MAX_CRASHES:
         log = runner.tail(guardian.context.node(node.id, "runner.log"), 1000).strip()
-        guardian.crashes[node.id] = []
+        guardian.crashes[attempt] = []
         if node.status == ACTIVE:
             guardian.keep(node.id, feedback=log)
             guardian.move(node.id, FAILED, f"its runner keeps failing: {log.splitlines()[0] if log else 'no output'}")
         return
-    context, record = guardian.context, guardian.record(node.id)
     work = orchestrator.assignment_for(node, pipeline, context.pipeline, context.root, context.settings)
-    work = replace(work, attempt=max(1, int(record["attempt"])), feedback=record["feedback"], fresh=record["fresh"])
+    work = replace(work, attempt=attempt[1], feedback=record["feedback"], fresh=record["fresh"])
+    if guardian.position is not None:
+        position = guardian.position
+        work = replace(work, before=position.reports(node.id), ending=position.instructions(node))
     guardian.keep(node.id, assignment=orchestrator.assignment_to_dict(work), open=True)
-    guardian.crashes[node.id] = [*crashes, now]
+    guardian.crashes[attempt] = [*crashes, now]
     guardian.runners[node.id] = pid = tools.launch_runner(context, node.id, guardian.environ)
     context.note("guardian", "runner_spawned", node=node.id, pid=pid, attempt=work.attempt)
     watch = context.tmux.attach(tmux.session_name(node.id))

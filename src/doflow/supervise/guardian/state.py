@@ -9,9 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from doflow.flow.dot import transitions
-from doflow.flow.dot.model import Node, Pipeline
+from doflow.flow.dot import conditions, transitions
+from doflow.flow.dot.model import ACTIVE, Node, Pipeline
 from doflow.supervise import pipeline_context
+from doflow.supervise.guardian import position
+from doflow.supervise.guardian.position import Position
 from doflow.supervise.pipeline_context import PipelineContext
 from doflow.supervise.signal_store import ANSWERS, Signal, SignalStore, safe_name
 from doflow.util import timestamps
@@ -28,9 +30,14 @@ class Guardian:
         self.results = os.path.join(context.folder, "results")
         self.jobs: dict[str, Future[None]] = {}
         self.runners: dict[str, int] = {}  # node → pid of the runner that we started
-        self.crashes: dict[str, list[float]] = {}  # node → when we started runners for it
+        self.crashes: dict[tuple[str, int], list[float]] = {}  # node, attempt → when we started runners for it
         self.asked: dict[str, str] = {}  # open questions for a person: token → node
+        self.position: Position | None = None  # where the nodes decide the way
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="guardian")
+
+    def find_position(self) -> None:
+        """Find where the guardian stands, if the nodes of its pipeline decide the way."""
+        self.position = position.load(self.context, self.pipeline())
 
     def pipeline(self) -> Pipeline:
         return transitions.read_settled(self.context.dot)
@@ -49,6 +56,30 @@ class Guardian:
 
     def keep(self, node: str, **more: object) -> None:
         pipeline_context.save(self.context.node(node, "node.json"), {**self.record(node), **more})
+
+    def begin(self, node: Node) -> None:
+        """Start an attempt at a pending node."""
+        record = self.record(node.id)
+        if not record.get("beginning"):  # otherwise a guardian died right here, before the start
+            attempt = int(record["attempt"])
+            self.keep(node.id, attempt=attempt + 1, base=attempt, fresh=True, beginning=True)
+        self.move(node.id, ACTIVE)
+        self.keep(node.id, beginning=False)
+
+    def begin_again(self, node: str, note: str) -> None:
+        """A person wants a new attempt at a failed node."""
+        record = self.record(node)
+        attempt = int(record["attempt"])
+        feedback = note or str(record["feedback"])
+        self.keep(node, attempt=attempt + 1, base=attempt, feedback=feedback, fresh=True)
+        self.move(node, ACTIVE, "retry, by a person")
+
+    def answer(self, node: str, attempt: int, evidence: str = "") -> str:
+        """The final message of an orchestrator, or what its screen showed of it; '' = there is none."""
+        for path in (self.context.node(node, f"answer-{attempt}.txt"), evidence):
+            with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+                return file.read()
+        return ""
 
     def result(self, token: str, work: Callable[[], Mapping[str, Any]]) -> dict[str, Any] | None:
         """The result of a job; None = still running. It runs once, in a thread, and its result is saved."""
@@ -82,7 +113,7 @@ class Guardian:
     def ask(self, token: str, node: str, issue: str, options: tuple[str, ...]) -> str | None:
         """A person's answer; None = not yet. The question is escalated once; every guardian prints it."""
         answer = find_answer(self.context.store, token)
-        if answer is not None and is_guardian_menu(options) and not match_option(answer, options)[0]:
+        if answer is not None and is_guardian_menu(token) and not match_option(answer, options)[0]:
             path = answer_path(self.context.store, token)
             with suppress(FileNotFoundError):
                 os.replace(path, f"{path}.unclear")
@@ -168,24 +199,33 @@ _WORDS = {
 def match_option(answer: str, options: Sequence[str]) -> tuple[str, str]:
     """The option that an answer selects, and its note; '' = none."""
     word, _, note = answer.partition(":")
-    word = word.strip().casefold()
-    found = [name for number, name in enumerate(options, 1) if word in (str(number), *_WORDS.get(name, (name,)))]
-    return (found[0], note.strip()) if found else ("", "")
+    for said, rest in ((answer, ""), (word, note.strip())):
+        bare = said.strip().casefold()
+        found = [name for number, name in enumerate(options, 1) if bare in (str(number), *_names(name))]
+        if found:
+            return found[0], rest
+    return "", ""
 
 
-def is_guardian_menu(options: Sequence[str]) -> bool:
-    """Is it one of the guardian's own menus? Other options are interpreted by the orchestrator."""
-    return tuple(options) in (VERDICT, FATE)
+def _names(option: str) -> tuple[str, ...]:
+    """What selects an option; of a label at an edge its text, and its key: `[A] Approve`."""
+    label = (option.casefold(), conditions.canonical_label(option), conditions.accelerator(option))
+    return _WORDS.get(option) or tuple(filter(None, label))
+
+
+def is_guardian_menu(token: str) -> bool:
+    """Is it one of the guardian's own questions? Other options are interpreted by the orchestrator."""
+    return not token.startswith("input.")
 
 
 def refuse_answer(answer: str, options: Sequence[str], token: str, pipeline: str) -> None:
     """Refuse an answer that isn't an option of a guardian's menu."""
-    if is_guardian_menu(options) and not match_option(answer, options)[0]:
+    if options and is_guardian_menu(token) and not match_option(answer, options)[0]:
         which = f" --pipeline {pipeline}" if pipeline else ""
         names = ", ".join(f"{number}. {name}" for number, name in enumerate(options, 1))
         raise UsageError(
             f"{answer!r} isn't one of the options: {names}",
-            f"doflow signal answer {token} {options[0]}{which}   or   {options[1]}, or with a note: '{options[1]}: …'",
+            f"doflow signal answer {token} '{options[0]}'{which}   or   '{options[-1]}', or with a note: '{options[-1]}: …'",
         )
 
 

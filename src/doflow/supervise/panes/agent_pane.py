@@ -26,6 +26,9 @@ EXIT_TIMEOUT = 8.0
 REDRAW = 3.0  # seconds for a program to remove a menu from its screen
 _FREE = ("type something", "other", "something else", "no, and tell")
 
+#: in the question that follows an answer which no menu entry fits
+NOT_AN_OPTION = "isn't one of the options."
+
 
 @dataclass(frozen=True, slots=True)
 class AgentPane:

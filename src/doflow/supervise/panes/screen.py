@@ -18,6 +18,7 @@ _ERROR = re.compile(
     r"|error(?:\[\w+\])?: .+|npm ERR! .+)"
 )
 _EDIT = re.compile(r"^\W*[●⏺•]\s*(Write|Edit|Update|MultiEdit|NotebookEdit|Create)\((.+?)\)?\s*$")
+_RESULT = re.compile(r"^\W*RESULT: *\w")
 _BUSY = re.compile(r"(esc|ctrl[+-]c) to interrupt", 2)
 _RULE = re.compile(r"^\s*[─━═]{20,}\s*$")
 _CUT = "\f"  # replaces a rule across the screen: what is above it doesn't belong to the dialog
@@ -55,6 +56,14 @@ def read_screen(text: str) -> ScreenReading:
         bool(errors) and errors.count(errors[-1]) >= REPEATED, edits[-1] if edits else "",
         _context(text), _tokens(text), _progress(lines),
     )  # fmt: skip
+
+
+def final_report(text: str) -> str:
+    """What an agent reported, as far as the screen shows it: up to its last `RESULT: …` line, without frames and end marker."""
+    lines = [line.strip(_FRAME) for line in text.splitlines()]
+    places = [place for place, line in enumerate(lines) if _RESULT.match(line)]
+    lines = lines[: places[-1] + 1] if places else lines
+    return "\n".join(line for line in lines if not _ended(line)).strip()
 
 
 def _ended(line: str) -> bool:

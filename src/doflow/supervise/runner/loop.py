@@ -140,7 +140,7 @@ class Runner:
         typed = agent_pane.type_answer(self.pane, text)
         self._close_question()
         if not typed:
-            question = f"{text!r} isn't one of the options. {reading.question}"
+            question = f"{text!r} {agent_pane.NOT_AN_OPTION} {reading.question}"
             self.needs_input(question, reading.options, shown=reading.question)
 
     def observe(self) -> None:
@@ -231,6 +231,9 @@ class Runner:
         self._keep_health(screen.read_screen(text))
         path = self.context.node(self.node, f"evidence-{self.work.attempt}.txt")
         atomic_files.write_file(path, f"{message}\n\n{text}\n".encode("utf-8", "replace"))
+        answer = message.strip() or screen.final_report(text.rpartition(ATTEMPT_MARK.format(self.work.attempt))[2])
+        kept = self.context.node(self.node, f"answer-{self.work.attempt}.txt")
+        atomic_files.write_file(kept, f"{answer}\n".encode("utf-8", "replace"))
         commit = orchestrator.head_commit(self.work.cwd)
         self.send("NEEDS_REVIEW", f"review.{self.node}.{self.work.attempt}", evidence_path=path, commit_hash=commit)
         self.remember(reviewing=str(self.work.attempt))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from doflow.flow import plan
-from doflow.flow.dot.model import CODERGEN, Node, Pipeline
+from doflow.flow.dot import dialect
+from doflow.flow.dot.model import CODERGEN, Node, Pipeline, label_text
 from doflow.flow.dot.validate import NOTE, WARNING, Diagnostic
 from doflow.flow.model import Profile, Settings, Step
 from doflow.flow.parsing import schema, syntax
@@ -105,13 +106,16 @@ _OURS = frozenset({
     "label", "shape", "status", "style", "fillcolor", "color", "fontcolor", "fontname", "fontsize", "handler", "pos",
     "width", "height", "penwidth", "tooltip", "xlabel", "margin", "peripheries", "retry_count", "max_retries", "validate",
     "check", "reviewer", "judge", "agent", "model", "forbid", "question", "writes", "timeout", "working_dir", "gate", "mode",
-    "output_style", "worktree", "stuck", "command",
+    "output_style", "worktree", "stuck", "command", "tool_command", "script", "type", "node_type", "class", "llm_prompt",
+    "llm_model", "llm_provider", "llm_profile", "agent_tool", "reasoning_effort", "goal_gate", "retry_target",
+    "fallback_retry_target", "max_visits", "sd_path", "fidelity", "thread_id",
 })  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One attempt at one node. `fresh` = in a new session; otherwise a running one gets the feedback."""
+    """One attempt at one node. `fresh` = in a new session; otherwise a running one gets the feedback.
+    `before`: results of earlier nodes; `ending`: how its report must end."""
 
     node: str
     pipeline: str
@@ -126,6 +130,8 @@ class Assignment:
     judge: str = ""
     attempt: int = 1
     feedback: str = ""
+    before: str = ""
+    ending: str = ""
     fresh: bool = True
 
 
@@ -133,9 +139,12 @@ def assignment_for(node: Node, pipeline: Pipeline, name: str, root: str, setting
     """The assignment from a node's attributes; the graph's `prd_ref` is the default."""
     attributes = {key: value for key, value in node.attributes if value}
     attributes.setdefault("prd_ref", pipeline.get("prd_ref"))
+    if "prompt" in attributes:
+        goal = pipeline.get("goal") or label_text(pipeline.get("label")) or pipeline.name
+        attributes["prompt"] = label_text(attributes["prompt"]).replace("{goal}", goal)
     forbid = [word.strip() for word in attributes.get("forbid", "").split(",") if word.strip()]
     return Assignment(
-        node.id, name, node.label, attributes, agent_for(node, settings), attributes.get("model", ""),
+        node.id, name, node.label, attributes, agent_for(node, settings), dialect.agent_and_model(node, settings.agents)[1],
         work_folder(root, attributes), attributes.get("output_style", settings.supervision.style), tuple(forbid),
         _seconds(attributes.get("stuck", ""), settings.supervision.stuck),
         attributes.get("judge", settings.supervision.judge),
@@ -150,7 +159,8 @@ def agent_for(node: Node, settings: Settings) -> str:
     """The agent of a node: from `route_agents` by its ID, else its `agent`, else from `route_agents` by its worker type."""
     worker = node.get("worker_type")
     by_worker = plan.routed_profile(worker, settings) if worker else ""
-    return plan.routed_profile(node.id, settings) or node.get("agent") or by_worker or "default"
+    named = dialect.agent_and_model(node, settings.agents)[0]
+    return plan.routed_profile(node.id, settings) or named or by_worker or "default"
 
 
 def build_prompt(assignment: Assignment, tells: bool) -> str:
@@ -171,6 +181,10 @@ def build_prompt(assignment: Assignment, tells: bool) -> str:
         "Read the documents above first. Run the relevant tests. Commit your work when it is done.",
         "If you need a decision, ask for it and wait. When everything is done, summarize your work in one paragraph.",
     ]
+    if assignment.before:
+        lines += ["", "The results of what came before:", "", assignment.before, ""]
+    if assignment.ending:
+        lines.append(assignment.ending)
     if not tells:
         lines.append(programs.ENDING)
     if assignment.feedback:
