@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from doflow.flow.parsing import loader
+from doflow.flow.parsing.syntax import COMMANDS
+
 _PLAIN = re.compile(r"/?[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
 _WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 _PARAM = re.compile(r"(?<![{$])\{([a-z][a-z0-9_-]*)\}(?!\})")
@@ -106,3 +109,10 @@ def step_name(text: str, taken: Mapping[str, object] | None = None) -> str:
     while taken is not None and free in taken:
         free, number = f"{name}-{number}", number + 1
     return free
+
+
+def flow_name(wanted: str, prefix: str) -> str:
+    """A valid name of a flow; one that doit or a packaged flow has gets a prefix."""
+    name = step_name(wanted)
+    taken = name in COMMANDS or (loader.packaged_flows() / f"{name}.yaml").exists()
+    return step_name(f"{prefix}-{name}") if taken else name

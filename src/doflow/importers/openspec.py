@@ -10,7 +10,7 @@ from typing import Any
 
 from doflow.flow.parsing import loader, syntax
 from doflow.flow.parsing.document import Doc
-from doflow.importers import agent_commands, flow_names, flow_text, list_counts
+from doflow.importers import agent_commands, flow_text, list_counts
 from doflow.importers.model import Found, Imported, NewFile, NotMapped
 from doflow.importers.project_tree import ProjectTree
 from doflow.util.errors import FlowError
@@ -70,7 +70,7 @@ def convert(tree: ProjectTree, found: Found) -> Iterator[Imported]:
 
 def convert_file(tree: ProjectTree, path: str) -> Iterator[Imported]:
     doc = tree.read_yaml(path)
-    name = flow_names.free_name(str(doc.value.get("name") or path.split("/")[-2:][0]), "openspec")
+    name = flow_text.flow_name(str(doc.value.get("name") or path.split("/")[-2:][0]), "openspec")
     yield convert_schema(tree, doc, name, path.rpartition("/")[0])
 
 
