@@ -89,7 +89,7 @@ def _items(tasks: list[Any], file: str) -> tuple[WorkItem, ...]:
 def _item(task: Mapping[str, Any]) -> WorkItem:
     depends = task.get("dependencies")
     names = tuple(str(one).partition(".")[0] for one in depends) if isinstance(depends, list) else ()
-    subtasks = [one for one in task.get("subtasks") or () if isinstance(one, dict)]
+    subtasks = [one for one in _subtasks(task) if isinstance(one, dict)]
     parts = [str(task.get(key) or "") for key in ("description", "details")]
     if task.get("testStrategy"):
         parts.append(f"How it is tested: {task['testStrategy']}")
@@ -99,6 +99,11 @@ def _item(task: Mapping[str, Any]) -> WorkItem:
     me = str(task["id"])
     depends_on = tuple(dict.fromkeys(name for name in names if name != me))
     return WorkItem(me, str(task.get("title") or ""), text, _is_closed(task), depends_on)
+
+
+def _subtasks(task: Mapping[str, Any]) -> Sequence[Any]:
+    listed = task.get("subtasks")
+    return listed if isinstance(listed, list) else ()
 
 
 def _line(subtask: Mapping[str, Any]) -> str:
@@ -114,7 +119,7 @@ def set_status(text: str, task: str, status: str, tag: str = "") -> str:
     """The text with another status of a task (`5`, with its open subtasks) or subtask (`5.2`): nothing else changes."""
     path, found = _find(parse_json(text, "tasks.json"), task, tag)
     text = json_edit.replace_value(text, (*path, "status"), status)
-    for place, subtask in enumerate(found.get("subtasks") or () if "." not in task else ()):
+    for place, subtask in enumerate(_subtasks(found) if "." not in task else ()):
         if isinstance(subtask, dict) and "status" in subtask and not _is_closed(subtask):
             text = json_edit.replace_value(text, (*path, "subtasks", place, "status"), status)
     return text
