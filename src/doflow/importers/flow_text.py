@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from doflow.flow.parsing import loader
@@ -102,11 +102,11 @@ def literal(text: str) -> str:
     return _PARAM.sub(r"{{\1}}", text)
 
 
-def step_name(text: str, taken: Mapping[str, object] | None = None) -> str:
+def step_name(text: str, taken: Collection[str] = ()) -> str:
     """A valid name that is not taken yet."""
     name = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:60].strip("-_") or "step"
     number, free = 2, name
-    while taken is not None and free in taken:
+    while free in taken:
         free, number = f"{name}-{number}", number + 1
     return free
 

@@ -178,7 +178,8 @@ class _Draft:
         """Add a step; one that saves its final text makes a file of its own name."""
         name = flow_text.step_name(str(wanted), self.steps)
         if step.get("from") == "text":
-            step["makes"] = f"{name}.md"
+            taken = {made.removesuffix(".md") for made in self.makers}
+            step["makes"] = f"{flow_text.step_name(name, taken)}.md"
         self.steps[name] = step
         if "makes" in step:
             self.makers.setdefault(step["makes"], name)
