@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
@@ -24,6 +25,7 @@ def phase_sections(text: str) -> tuple[markdown.Phase, ...]:
     if strict and (not listed or _are_equal(listed, strict)):
         return strict
     levels = {block.line: block.level for block in scan(text) if isinstance(block, Heading)}
+    headings = list(levels)
     if len(listed) == 1 and listed[0].line not in levels and not listed[0].tasks[0].head:
         return ()
     lines = _lines(text)
@@ -34,7 +36,10 @@ def phase_sections(text: str) -> tuple[markdown.Phase, ...]:
         number = _UNSAFE.sub("-", phase.number).strip("-.") or str(place + 1)
         counts[number] += 1
         number += f"-{counts[number]}" if counts[number] > 1 else ""
-        end = _end(phase, starts[place + 1], levels)
+        last = max(task.line for task in phase.tasks)
+        between = headings[bisect_right(headings, last) : bisect_left(headings, starts[place + 1])]
+        level = levels.get(phase.line, _TITLE_LEVEL)
+        end = next((line for line in between if levels[line] <= level), starts[place + 1])
         sections.append(markdown.Phase(number, phase.title, "".join(lines[starts[place] - 1 : end - 1]), starts[place]))
     return tuple(sections)
 
@@ -54,13 +59,6 @@ def _are_equal(listed: Sequence[Phase], strict: Sequence[markdown.Phase]) -> boo
         for phase, section in zip(listed, strict, strict=True)
         for task in phase.tasks
     )
-
-
-def _end(phase: Phase, limit: int, levels: dict[int, int]) -> int:
-    """The line behind a phase: at the next phase, or at a heading of its own level behind its last task."""
-    level = levels.get(phase.line, _TITLE_LEVEL)
-    last = max(task.line for task in phase.tasks)
-    return min((line for line, found in levels.items() if last < line < limit and found <= level), default=limit)
 
 
 def _lines(text: str) -> list[str]:
