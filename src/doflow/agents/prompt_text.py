@@ -133,8 +133,10 @@ def _contract(step: Step, brief: Brief) -> str:
         lines.append("It must have the headings " + ", ".join(f"`{name}`" for name in step.check.headings) + ".")
     if step.check.ends:
         lines.append("Its last line must be " + " or ".join(f"`{line}`" for line in step.check.ends) + ".")
-    if step.check.tasks:
+    if step.check.tasks == "strict":
         lines.append("Phases are `## Phase N: title`, tasks are `- [ ] [T001] text`.")
+    elif step.check.tasks:
+        lines.append("Each task is a box: `- [ ] text`.")
     if step.routes:
         wanted = ", ".join(f"`{route.when}`" for route in step.routes)
         lines.append(f"End with exactly one of these lines, not quoted and not in a code block: {wanted}.")

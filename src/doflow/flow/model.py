@@ -114,7 +114,7 @@ class Check:
     headings: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
     schema: str = ""
-    tasks: bool = False
+    tasks: str = ""  # a task list of `any` format, or in the `strict` form
     backlog: bool = False
     run: tuple[str, ...] = ()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from doflow.engine import checks
 from doflow.engine.jobs.commit import commit_lock, markers_in_artifact, phases_record
 from doflow.flow import findings, markdown, task_lists
 from doflow.flow.model import Step
@@ -103,6 +104,7 @@ def _record(step: Step, context: RunContext) -> StepRecord:
     made = {path: context.files.digest(path) for path in map(context.files.path, step.makes)}
     by = {**freshness.current_settings(step, context), "agent": "person"}
     by |= {"marker": "artifact"} if markers_in_artifact(step, context) else {}
+    by |= {"tasks": checks.lists_digest(step, context)} if step.check.tasks else {}
     return StepRecord(key.key, key.parts, key.reads, made, _marker(step, context), by, timestamps.now())
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from doflow.agents import call
+from doflow.engine import checks
 from doflow.engine.jobs import agent_results, commit, job_runner, outcomes
-from doflow.flow import markdown, tasklist
+from doflow.flow import markdown
 from doflow.flow.model import Outcome, Status, Step
 from doflow.git import history
 from doflow.guard import early_code
@@ -95,16 +96,18 @@ def _phases(step: Step, context: RunContext) -> DoflowError | None:
     if text is None or markdown.is_backlog(path):
         return None
     maker = next((found for found in context.flow.steps if path in map(context.files.path, found.makes)), None)
-    checked = maker is not None and maker.check.tasks
+    form = maker.check.tasks if maker else ""
     if not text.strip():
-        refusal = Undecided if checked else UsageError
+        refusal = Undecided if form else UsageError
         return refusal(f"{step.id} has nothing to do: {path} is empty", f"fix {path}", _way_out(maker, context))
-    faults = tasklist.parse_task_list(text).problems if checked else ()
+    checked = form and not checks.is_adopted_list(path, context)
+    faults = checks.task_list_faults(text, form)[0] if checked else ()
     if faults and maker and not freshness.phases_are_fresh(step, context):  # else no agent is called
         lines = [f"  {path}:{fault.line}: {fault.message}" for fault in faults[:_SHOWN]]
         lines += [f"  and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
         message = f"{step.id} is waiting: its task list fails the checks of {maker.id}\n" + "\n".join(lines)
-        return Undecided(message, f"fix {path}", _way_out(maker, context))
+        adopt = Next(("doflow", "adopt", maker.id, "--anyway"), does="takes it as it is", link="or")
+        return Undecided(message, f"fix {path}", (*_way_out(maker, context), adopt))
     return None
 
 
