@@ -194,3 +194,69 @@ def test_the_folder_of_another_flow_is_refused(project: Project) -> None:
     assert (done.returncode, project.calls()) == (1, [])
     assert f"{folder} belongs to run {project.runs()[0]} of the flow tiny" in done.stdout + done.stderr
     assert (project.root / folder / "doflow.lock").read_bytes() == lock
+
+
+def long_list(first: str = "one", second: str = "two") -> str:
+    """A phase of 18 tasks in two parts, then a short one."""
+    boxes = [f"- [ ] T{number:03} {first if number < 10 else second} {number}\n" for number in range(1, 19)]
+    parts = f"### Models\n\n{''.join(boxes[:9])}\n### Services\n\n{''.join(boxes[9:])}"
+    return f"# Tasks\n\n## Phase 1: Build\n\n{parts}\n## Phase 2: Polish\n\n- [ ] T019 docs\n"
+
+
+@pytest.mark.smoke
+def test_a_long_phase_is_worked_in_parts_with_a_commit_each(project: Project) -> None:
+    target = prepared(project, "specs/005-long/tasks.md", long_list())
+    names = ["code:1-part1", "code:1-part2", "code:2"]
+
+    done = project.doit("implement")
+
+    assert (done.returncode, project.calls()) == (0, names), done.stdout + done.stderr
+    assert b"[ ]" not in target.read_bytes()
+    subjects = [line for line in project.git("log", "--format=%s").splitlines() if line.startswith("Phase ")]
+    assert subjects == ["Phase 2: Polish", "Phase 1: Build, part 2: Services", "Phase 1: Build, part 1: Models"]
+    shown = project.doflow("status", "005-long").stdout
+    assert all(name in shown for name in names), shown
+    assert "T001" in project.prompts()[0] and "T010" not in project.prompts()[0].partition("phase to do now")[2]
+    project.forget_calls()
+
+    project.agent(AGENT.replace("{phase!r}", "{phase + ' again'!r}"))
+    target.write_text(long_list(second="other"))
+    assert "its section changed" in project.doflow("why", "code:1-part2").stdout
+    again = project.doit("implement")
+
+    assert (again.returncode, project.calls()) == (0, ["code:1-part2", "code:2"]), again.stdout + again.stderr
+    project.forget_calls()
+    assert project.doit("implement", "--redo=1").returncode == 0
+    assert project.calls() == ["code:1-part1", "code:1-part2"]
+
+
+def test_a_long_phase_continues_at_its_open_part(project: Project) -> None:
+    prepared(project, "specs/005-long/tasks.md", long_list())
+    project.agent(f"say('[ERROR: no]') if phase == '1-part2' else None\n{AGENT}")
+    assert project.doit("implement").returncode == 1
+    project.forget_calls()
+    project.agent(AGENT)
+
+    assert "code:1-part2" in project.doflow("plan").stdout
+    assert project.doit("implement").returncode == 0
+    assert project.calls() == ["code:1-part2", "code:2"]
+
+
+def test_a_phase_that_was_done_whole_stays_whole(project: Project) -> None:
+    prepared(project, "specs/005-long/tasks.md", long_list())
+    project.settings("phases: {max_tasks: 100}\n")
+    project.commit("Settings")
+    assert project.doit("implement").returncode == 0
+    assert project.calls() == ["code:1", "code:2"]
+    project.forget_calls()
+    project.settings()
+    project.commit("Settings")
+
+    assert (project.doit("implement").returncode, project.calls()) == (0, [])
+
+
+def test_ticked_parts_of_a_long_phase_are_taken_as_done(project: Project) -> None:
+    prepared(project, "specs/005-long/tasks.md", long_list().replace("[ ] T00", "[x] T00"))
+
+    assert project.doit("implement").returncode == 0
+    assert project.calls() == ["code:1-part2", "code:2"]

@@ -166,6 +166,7 @@ def _settings(layers: LayeredSettings) -> Settings:
         verify=git["verify"],
         pipelines=tuple(value["pipelines"].items()),
         layout=value["layout"],
+        max_tasks=int(value["phases"]["max_tasks"]),
         supervision=_supervision(value["supervision"]),
         origins=tuple((".".join(path), _shown(leaf), layers.origin(path)) for path, leaf in _leaves(value)),
     )

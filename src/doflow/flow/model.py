@@ -303,6 +303,7 @@ class Settings:
     verify: bool = False
     pipelines: tuple[tuple[str, str], ...] = ()
     layout: str = "specs"
+    max_tasks: int = 15  # a phase with more is worked in parts
     supervision: Supervision = field(default_factory=Supervision)
     origins: tuple[tuple[str, str, str], ...] = ()
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
-from doflow.flow import backlog, markdown, plan, task_lists
+from doflow.flow import plan
 from doflow.flow.markdown import Phase
 from doflow.flow.model import BY_AGENT, Budget, Retry, Step
-from doflow.runs import catalogue, fingerprint, run_history
+from doflow.runs import catalogue, fingerprint, run_history, task_list_files
 from doflow.runs.context import RunContext
 from doflow.runs.lockfile import StepRecord
 from doflow.util.process.runner import Timeout
@@ -61,7 +60,7 @@ def phase_freshness(step: Step, phase: Phase, key: fingerprint.Key, context: Run
     record = context.record.steps.get(name)
     if record is None:
         return Freshness((_undone(name, context),), key)
-    reasons = _forced(context, name, step.id)
+    reasons = _forced(context, name, f"{step.id}:{phase.part_of}", step.id)
     if record.key != key.key:
         reasons += [_WORDS[part] for part in _differing(record, key)]
     compared = compare_settings(step, record, context)
@@ -73,19 +72,10 @@ def phases_are_fresh(step: Step, context: RunContext) -> bool:
 
 
 def phase_keys(step: Step, context: RunContext) -> tuple[tuple[Phase, fingerprint.Key], ...]:
-    """The phases of the current file, each with its key; a file without phases counts as one phase."""
-    path = context.phases(step)
-    text = context.files.text(path) or ""
-    whole = (Phase("all", os.path.basename(path), text, 1),)
-    if markdown.is_backlog(path):
-        found = backlog.subtask_phases(text, path)
-    elif f"{step.id}:all" in context.record.steps:  # done as a whole, by a version that knew only `## Phase N: title`
-        found = whole
-    else:
-        found = task_lists.phase_sections(text) or whole
+    """The phases of the current file, each with its key."""
     keyed: list[tuple[Phase, fingerprint.Key]] = []
     before = ""
-    for phase in found:
+    for phase in task_list_files.phases_to_work(step, context):
         key = fingerprint.phase_key(step, phase.text, before)
         keyed.append((phase, key))
         before = key.key

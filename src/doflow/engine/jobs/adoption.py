@@ -172,7 +172,7 @@ def adopt_ticked_phases(context: RunContext, begin: Callable[[], None]) -> None:
         ticked = [
             (phase, key)
             for phase, key in phases
-            if task_lists.is_ticked(phase.text) and phase.number not in context.options.redo
+            if task_lists.is_ticked(phase.text) and not {phase.number, phase.part_of} & context.options.redo
         ]
         if not ticked:
             continue
@@ -215,7 +215,9 @@ def _parts(step: Step, context: RunContext) -> list[str] | None:
     if context.run.fresh or not context.files.digest(context.phases(step)):
         return []
     try:
-        return [phase.number for phase, _ in freshness.phase_keys(step, context)]
+        keyed = freshness.phase_keys(step, context)
+        wholes = dict.fromkeys(phase.part_of for phase, _ in keyed if phase.part_of)
+        return [*(phase.number for phase, _ in keyed), *wholes]
     except DoflowError:
         return []
 

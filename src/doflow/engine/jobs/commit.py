@@ -218,8 +218,9 @@ def _subject(job: Job, context: RunContext) -> str:
         return job.subject
     params = context.params_of(job.step)
     if job.phase:
-        params = params | {"phase": job.phase.number, "title": job.phase.title, "step": job.step.id}
-        usual = "{step}: {title}" if job.phase.number == "all" else "Phase {phase}: {title}"
+        number = job.phase.part_of or job.phase.number
+        params = params | {"phase": number, "title": job.phase.title, "step": job.step.id}
+        usual = "{step}: {title}" if number == "all" else "Phase {phase}: {title}"
         return fingerprint.substitute(job.step.commit or usual, params)
     if job.step.commit:
         return fingerprint.substitute(job.step.commit, params)
