@@ -260,3 +260,80 @@ def test_ticked_parts_of_a_long_phase_are_taken_as_done(project: Project) -> Non
 
     assert project.doit("implement").returncode == 0
     assert project.calls() == ["code:1-part2", "code:2"]
+
+
+@pytest.mark.smoke
+def test_one_task_alone_is_one_call_one_commit_and_one_tick(project: Project) -> None:
+    path, text, _ = LISTS["spec-kit"]
+    target = prepared(project, path, text)
+    project.agent('import re\nput("src/check.py", "OK = True\\n")\nsay("done")')  # it forgets to tick
+
+    done = project.doit("implement", "--task", "T003")
+
+    assert (done.returncode, project.calls()) == (0, ["code:task-T003"]), done.stdout + done.stderr
+    assert target.read_text() == text.replace("[ ] T003", "[x] T003")
+    assert f"open in {path}: T002, T004" in done.stdout
+    assert "T002" not in project.prompts()[0].partition("phase to do now")[2].replace("(depends on T002)", "")
+    subjects = project.git("log", "--format=%s").splitlines()
+    assert subjects[0] == "T003: Check the password in src/check.py (depends on T002)"
+    assert project.git("status", "--porcelain") == ""
+    project.forget_calls()
+    assert (project.doit("implement", "--task=T003").returncode, project.calls()) == (0, []), "it is ticked"
+
+    project.agent(AGENT)
+    rest = project.doit("implement")
+
+    assert (rest.returncode, project.calls()) == (0, ["code:2", "code:N"]), rest.stdout + rest.stderr
+    assert "- [x] T003" in project.prompts()[0] and "- [ ] T003" not in project.prompts()[0]
+    assert "[ ]" not in target.read_text()
+
+
+def test_a_phase_whose_tasks_were_all_done_alone_is_done(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text)
+    project.agent('put(f"src/{phase}.py", "x = 1")')
+    assert project.doit("implement", "--task=1.1").returncode == 0
+    assert project.doflow("run", "implement", "--task", "1.2").returncode == 0
+    project.forget_calls()
+
+    project.agent(AGENT)
+    assert (project.doit("implement").returncode, project.calls()) == (0, ["code:2"])
+
+
+@pytest.mark.parametrize(("given", "told"), [("T999", "has no task T999"), ("1.1", "has 2 tasks 1.1 (lines 1, 2)")])
+def test_a_task_that_is_not_one_of_the_list_is_refused(project: Project, given: str, told: str) -> None:
+    prepared(project, "tasks.md", "- [ ] 1.1 a\n- [ ] 1.1 b\n")
+
+    done = project.doit("implement", f"--task={given}")
+
+    assert (done.returncode, project.calls(), project.runs()) == (1, [], []), done.stdout + done.stderr
+    assert told in done.stdout + done.stderr
+
+
+def test_an_agent_that_does_nothing_has_not_done_its_task(project: Project) -> None:
+    path, text, _ = LISTS["spec-kit"]
+    target = prepared(project, path, text)
+    project.agent('say("done")')
+
+    assert project.doit("implement", "--task=T003").returncode == 2
+    assert target.read_text() == text
+
+
+@pytest.mark.smoke
+def test_optional_tasks_are_given_and_needed_only_if_asked_for(project: Project) -> None:
+    path, text, _ = LISTS["kiro"]
+    target = prepared(project, path, text)
+
+    assert project.doit("implement").returncode == 0
+    assert not any("Write tests for the walls" in prompt for prompt in project.prompts())
+    assert "- [ ]* 2.2" in target.read_text()
+    project.forget_calls()
+    assert (project.doit("implement").returncode, project.calls()) == (0, [])
+
+    project.agent(AGENT.replace("{phase!r}", "{phase + ' again'!r}"))
+    more = project.doit("implement", "--optional")
+
+    assert (more.returncode, project.calls()) == (0, ["code:2"]), more.stdout + more.stderr
+    assert "- [x]* 2.2" in target.read_text()
+    project.forget_calls()
+    assert (project.doit("implement", "--optional").returncode, project.calls()) == (0, [])

@@ -46,7 +46,9 @@ def step_prompt(step: Step, brief: Brief, params: dict[str, str]) -> str:
     parts = [words, _place(step, brief), _contract(step, brief), *_revision(brief)]
     if brief.phase:
         place = f" It is in `{brief.task_list}`: tick its boxes there." if brief.task_list else ""
-        parts.append(f"## The phase to do now\n\nDo this phase only, and all of it.{place}\n\n{brief.phase.strip()}")
+        parts.append(
+            f"## The phase to do now\n\nDo this phase only, and all of it; ticked boxes are done already.{place}\n\n{brief.phase.strip()}"
+        )
     if brief.note:
         parts.append(f"## A person rejected the last result\n\n{brief.note.strip()}")
     parts += [_input(given) for given in brief.inputs]

@@ -324,14 +324,17 @@ class Options:
     budget: str = ""
     record: bool = False
     redo: frozenset[str] = frozenset()  # phases
+    task: str = ""  # do this task alone
+    optional: bool = False  # do optional tasks, too
 
     @property
     def lasting(self) -> dict[str, Any]:
         """The options that hold for the whole run, not only for this command."""
-        return {"agent": self.agent, "budget": self.budget, "record": self.record}
+        extra = {"optional": True} if self.optional else {}
+        return {"agent": self.agent, "budget": self.budget, "record": self.record, **extra}
 
 
 def format_options(lasting: Mapping[str, Any]) -> str:
     """The options as command line text: ` --agent=rehearsal`; '' = none."""
     words = [f" --{name}={lasting[name]}" for name in ("agent", "budget") if lasting.get(name)]
-    return "".join(words) + (" --record" if lasting.get("record") else "")
+    return "".join(words) + "".join(f" --{name}" for name in ("record", "optional") if lasting.get(name))

@@ -69,6 +69,28 @@ def run_folder(path: str) -> str:
 
 
 def phases_to_work(step: Step, context: RunContext) -> tuple[Phase, ...]:
+    """What this command works on: the phases of the step's list, or with --task one task of it."""
+    if not context.options.task:
+        return listed_phases(step, context)
+    text = context.files.text(context.phases(step)) or ""
+    return (task_lists.task_section(text, find_task(context.phases(step), text, context.options.task)),)
+
+
+def find_task(path: str, text: str, name: str) -> task_lists.Task:
+    """The one task of a list with this id; `2/T014` is the one of phase 2."""
+    found = () if markdown.is_backlog(path) else task_lists.parse_task_list(text).find(name)
+    show = f"doflow tasks show {path}"
+    if not found:
+        raise UsageError(f"{path} has no task {name}", show)
+    if len(found) > 1:
+        lines = ", ".join(str(task.line) for task in found)
+        raise UsageError(
+            f"{path} has {len(found)} tasks {name} (lines {lines})", f"name its phase, as in --task=2/{name}; {show}"
+        )
+    return found[0]
+
+
+def listed_phases(step: Step, context: RunContext) -> tuple[Phase, ...]:
     """The phases of an implement step's list as they are worked; a list without phases counts as one phase."""
     path = context.phases(step)
     text = context.files.text(path) or ""

@@ -13,7 +13,7 @@ from doflow.flow import findings, markdown, task_lists
 from doflow.flow.model import Step
 from doflow.flow.parsing import syntax
 from doflow.git import refs
-from doflow.runs import fingerprint, freshness, lockfile, next_steps, run_history
+from doflow.runs import fingerprint, freshness, lockfile, next_steps, run_history, task_list_files
 from doflow.runs.context import RunContext
 from doflow.runs.lockfile import Artifact, StepRecord
 from doflow.util import timestamps
@@ -133,6 +133,8 @@ def validate_options(context: RunContext) -> None:
     if context.options.budget:
         syntax.parse_budget(context.options.budget)
     known = [step.id for step in context.flow.steps]
+    if context.options.task:
+        _check_task(context)
     for name in sorted(context.options.force | context.options.completed):
         step, _, part = name.partition(":")
         if step not in known:
@@ -168,11 +170,12 @@ def adopt_ticked_phases(context: RunContext, begin: Callable[[], None]) -> None:
         path = context.phases(step) if step.kind == "implement" else ""
         if not path or path in made or markdown.is_backlog(path) or _has_worked(step, context):
             continue
-        phases = [(phase, key) for phase, key in freshness.phase_keys(step, context)]
+        phases = freshness.phase_keys(step, context, every=True)
         ticked = [
             (phase, key)
             for phase, key in phases
-            if task_lists.is_ticked(phase.text) and not {phase.number, phase.part_of} & context.options.redo
+            if task_lists.is_ticked(phase.text, context.options.optional)
+            and not {phase.number, phase.part_of} & context.options.redo
         ]
         if not ticked:
             continue
@@ -192,6 +195,16 @@ def _has_worked(step: Step, context: RunContext) -> bool:
     """Was an agent called for this step, or one of its phases recorded?"""
     names = (*context.record.steps, *context.record.returned, *context.record.started)
     return any(name.partition(":")[0] == step.id for name in names)
+
+
+def _check_task(context: RunContext) -> None:
+    """Raise if there is no task list yet, or no such task in it."""
+    step = next((found for found in context.flow.steps if found.kind == "implement"), None)
+    path = context.phases(step) if step else ""
+    if not path or not context.files.digest(path):
+        why = f"{path} does not exist yet" if path else "it has no implement step"
+        raise UsageError(f"{context.flow.name} has no task {context.options.task}: {why}", "doflow status")
+    task_list_files.find_task(path, context.files.text(path) or "", context.options.task)
 
 
 def _check_part(context: RunContext, name: str, part: str) -> None:

@@ -22,7 +22,7 @@ def complete_job(job: Job, context: RunContext, outcome: Outcome) -> Outcome:
     with context.guard:
         record, artifacts = _record(job, context, outcome)
         context.complete(job.name, record, artifacts)
-        if job.last or (job.step.kind == "implement" and record.marker):
+        if not job.task and (job.last or (job.step.kind == "implement" and record.marker)):
             _whole(job, context, record)
         if job.phase and markdown.is_backlog(job.step.phases):
             artifacts |= update_backlog_statuses(job.step, context)

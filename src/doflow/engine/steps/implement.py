@@ -5,7 +5,7 @@ from __future__ import annotations
 from doflow.agents import call
 from doflow.engine import checks
 from doflow.engine.jobs import agent_results, commit, job_runner, outcomes
-from doflow.flow import markdown
+from doflow.flow import markdown, task_lists
 from doflow.flow.model import Outcome, Status, Step
 from doflow.git import history
 from doflow.guard import early_code
@@ -13,6 +13,8 @@ from doflow.guard.fence.fence import Fence
 from doflow.runs import freshness, next_steps, session_layout
 from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
+from doflow.runs.lockfile import StepRecord
+from doflow.util import timestamps
 from doflow.util.errors import DoflowError, Undecided, UsageError
 from doflow.util.hints import Next
 
@@ -34,7 +36,10 @@ def run(step: Step, number: str, context: RunContext, fence: Fence) -> Outcome:
     if number == "all":
         message = f"{context.phases(step)} has no `## Phase N: title`: implementing all of it in one call"
         context.events.add("warning", step=step.id, message=message)
-    job = Job(step, key, (), step.writes, phase, last=found[0] == len(keyed) - 1, of=len(keyed))
+    task = context.options.task
+    subject = f"{task.rpartition('/')[2]}: {phase.title}" if task and not step.commit else ""
+    last = found[0] == len(keyed) - 1
+    job = Job(step, key, (), step.writes, phase, last=last, subject=subject, of=len(keyed), task=task)
     if agent_results.find_returned(job, context) is None:
         paused = _unclean(job, context)
         if paused is not None:
@@ -48,7 +53,28 @@ def run(step: Step, number: str, context: RunContext, fence: Fence) -> Outcome:
     outcome = job_runner.run_job(job, context, fence, call.call_agent)
     if outcome.status not in (Status.DONE, Status.PAUSED, Status.RATE_LIMITED, Status.CANCELLED):
         _mark(job, context, "Failed")
+    if task and outcome.ok:
+        _say_what_is_open(step, context)
     return outcome
+
+
+def _say_what_is_open(step: Step, context: RunContext) -> None:
+    """After a task alone: a phase whose tasks were all done alone is done; the other open tasks are named."""
+    steps = context.record.steps
+    for phase, key in freshness.phase_keys(step, context, every=True):
+        tasks = [task for task in task_lists.parse_task_list(phase.text).tasks if not task.optional and not task.head]
+        names = [f"{step.id}:{task_lists.task_section(phase.text, task).number}" for task in tasks]
+        if f"{step.id}:{phase.number}" not in steps and tasks and all(name in steps for name in names):
+            record = StepRecord(key.key, key.parts, by=steps[names[-1]].by, at=timestamps.now())
+            context.complete(f"{step.id}:{phase.number}", record, {})
+            commit.commit_lock(context, f"Finish phase {phase.number}: {phase.title}", (), step.id)
+    path = context.phases(step)
+    left = [task for task in task_lists.parse_task_list(context.files.text(path) or "").tasks if not task.done]
+    shown = ", ".join(task.id for task in left[:_SHOWN]) + (
+        f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+    )
+    message = f"open in {path}: {shown}" if left else f"nothing is open in {path}"
+    context.events.add("warning", step=step.id, message=message)
 
 
 def _mark(job: Job, context: RunContext, status: str) -> None:

@@ -11,7 +11,15 @@ line ends, a byte order mark and odd bytes then survive. The strict form is chec
 
 from doflow.flow.task_lists.model import Phase, Task, TaskList
 from doflow.flow.task_lists.reader import parse_task_list, tick
-from doflow.flow.task_lists.sections import has_more_tasks, is_ticked, part_prefix, phase_parts, phase_sections
+from doflow.flow.task_lists.sections import (
+    has_more_tasks,
+    is_ticked,
+    part_prefix,
+    phase_parts,
+    phase_sections,
+    task_section,
+    without_optional,
+)
 
 __all__ = [
     "Phase",
@@ -23,5 +31,7 @@ __all__ = [
     "part_prefix",
     "phase_parts",
     "phase_sections",
+    "task_section",
     "tick",
+    "without_optional",
 ]

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from doflow.flow import markdown
 from doflow.flow.task_lists.lines import LINE_END, Box, Heading, scan
-from doflow.flow.task_lists.model import Phase
+from doflow.flow.task_lists.model import Phase, Task
 from doflow.flow.task_lists.reader import parse_task_list
 
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -94,10 +94,44 @@ def _cut_parts(phase: markdown.Phase, starts: dict[int, str]) -> Iterator[markdo
         yield markdown.Phase(number, name, text, phase.line + start - 1, phase.number)
 
 
-def is_ticked(text: str) -> bool:
-    """Is every task of this section done? Optional ones are not needed; without a task nothing is."""
-    phases = parse_task_list(text).phases
-    return bool(phases) and all(phase.done for phase in phases)
+def is_ticked(text: str, optional: bool = False) -> bool:
+    """Is every task of this section done? Optional ones are needed if `optional`; without a task nothing is."""
+    listed = parse_task_list(text)
+    if optional and any(task.optional and not task.done for task in listed.tasks):
+        return False
+    return bool(listed.phases) and all(phase.done for phase in listed.phases)
+
+
+def without_optional(text: str) -> str:
+    """The section without its optional tasks and what is below them."""
+    lines = _lines(text)
+    gone: set[int] = set()
+    for task in parse_task_list(text).tasks:
+        if task.optional and task.line not in gone:
+            gone.update(range(task.line, _task_end(lines, task.line) + 1))
+    return "".join(line for number, line in enumerate(lines, 1) if number not in gone)
+
+
+def task_section(text: str, task: Task) -> markdown.Phase:
+    """One task as a phase of its own: its box and what is below it."""
+    lines = _lines(text)
+    number = "task-" + _UNSAFE.sub("-", task.id)
+    return markdown.Phase(number, task.text, "".join(lines[task.line - 1 : _task_end(lines, task.line)]), task.line)
+
+
+def _task_end(lines: Sequence[str], first: int) -> int:
+    """The last line of a task: the lines below its box that are indented deeper belong to it."""
+    indent, last = _indent(lines[first - 1]), first
+    for number in range(first + 1, len(lines) + 1):
+        line = lines[number - 1]
+        if line.strip() and _indent(line) <= indent:
+            break
+        last = number if line.strip() else last
+    return last
+
+
+def _indent(line: str) -> int:
+    return len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip())
 
 
 def _are_equal(listed: Sequence[Phase], strict: Sequence[markdown.Phase]) -> bool:
