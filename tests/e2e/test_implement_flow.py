@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -337,3 +338,42 @@ def test_optional_tasks_are_given_and_needed_only_if_asked_for(project: Project)
     assert "- [x]* 2.2" in target.read_text()
     project.forget_calls()
     assert (project.doit("implement", "--optional").returncode, project.calls()) == (0, [])
+
+
+@pytest.mark.smoke
+def test_the_test_command_is_the_check_of_each_phase_with_repair(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text)
+    project.settings("test_command: test -e good || { echo 1 test failed; exit 1; }\n")
+    project.commit("Settings")
+    project.agent(
+        f'if role == "repair":\n    put("good", "")\n    say("fixed")\nelse:\n{textwrap.indent(AGENT, "    ")}'
+    )
+
+    done = project.doit("implement")
+
+    assert (done.returncode, project.calls()) == (0, ["code:1", "code:1 repair", "code:2"]), done.stdout + done.stderr
+    assert "1 test failed" in project.prompts()[1]
+
+
+def test_a_phase_whose_tests_still_fail_after_two_repairs_is_not_done(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text)
+    project.settings("test_command: [test, -e, good]\n")
+    project.commit("Settings")
+
+    done = project.doit("implement")
+
+    assert (done.returncode, len(project.calls())) == (1, 3), done.stdout + done.stderr
+    assert "Phase 1" not in project.git("log", "--format=%s")
+
+
+def test_why_lists_no_optional_input_that_does_not_exist(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text)
+    assert project.doit("implement").returncode == 0
+
+    shown = project.doflow("why", "code:1").stdout
+
+    assert "proposal.md" in shown and "missing" not in shown, shown
+    assert "quickstart.md" not in shown

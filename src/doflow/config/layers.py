@@ -38,6 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "pipelines": {},
     "layout": "specs",
     "phases": {"max_tasks": 15},
+    "test_command": "",
     "supervision": {
         "signals": ".claude/attractor/signals",
         "parallel": 3,

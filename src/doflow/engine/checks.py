@@ -144,7 +144,18 @@ def check_schema(step: Step, paths: Sequence[str], context: RunContext) -> str:
 
 def check_run(step: Step, paths: Sequence[str], context: RunContext) -> str:
     """A command of the project decides whether the result is right: exit code 0 = passed."""
-    argv = tuple(substitute(word, context.params_of(step)) for word in step.check.run)
+    return _run_command(
+        step, paths, context, tuple(substitute(word, context.params_of(step)) for word in step.check.run)
+    )
+
+
+def check_tests(step: Step, paths: Sequence[str], context: RunContext) -> str:
+    """The tests of the project pass: the `test_command` of its settings."""
+    command = context.settings.test_command
+    return _run_command(step, paths, context, command) if command else ""
+
+
+def _run_command(step: Step, paths: Sequence[str], context: RunContext, argv: tuple[str, ...]) -> str:
     log = str(context.state_dir / "logs" / f"{step.id}.check.log")
     env = context.step_environment(step.id, paths)
     if os.path.exists(log):
@@ -164,4 +175,5 @@ CHECKS: dict[str, Check] = {
     "backlog": check_backlog,
     "schema": check_schema,
     "run": check_run,
+    "tests": check_tests,
 }

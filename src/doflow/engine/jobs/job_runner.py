@@ -262,7 +262,7 @@ def check_returned_result(
     job: Job, context: RunContext, fence: Fence, entry: Mapping[str, Any], outcome: Outcome
 ) -> str:
     """Check a result of an earlier process; a check command is watched here, too."""
-    if not (job.watched and job.step.check.run):
+    if not (job.watched and (job.step.check.run or job.step.check.tests)):
         return check_result(job, context, fence, outcome)
     with context.guard:
         fence.enter(job, entry)
@@ -278,7 +278,7 @@ def check_returned_result(
 
 def check_artifacts(job: Job, context: RunContext, fence: Fence) -> str:
     """What is wrong with the artifacts; '' = nothing."""
-    if not (job.watched and job.step.check.run):
+    if not (job.watched and (job.step.check.run or job.step.check.tests)):
         return checks.problems(job.step, job.makes, context)
     with by_command(job, context, fence, check=True):
         return checks.problems(job.step, job.makes, context)
