@@ -247,7 +247,7 @@ def open_conditions(job: Job, context: RunContext) -> tuple[Input, ...]:
     found = []
     for name in context.order.before(job.step.id):
         record = context.record.steps.get(name)
-        path = findings.findings_file(context.run.dir, name)
+        path = context.findings_path(name)
         result = findings.review_result(record.marker) if record else None
         if result and result.verdict == "CONDITIONAL" and context.files.digest(path):
             found.append(Input(f"{path} (meet what is open here)", context.files.text(path)))

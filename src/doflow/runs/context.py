@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from doflow.flow import expansion, plan
+from doflow.flow import expansion, findings, plan
 from doflow.flow.model import Flow, Settings, Step
 from doflow.flow.parsing.syntax import substitute
 from doflow.git import head_reader, history
@@ -104,6 +104,11 @@ class RunContext:
         if self.run.params.get("tasks") and os.path.dirname(self.run.params["tasks"]) == self.run.dir:
             return ()
         return (self.input, session_layout.DELTA) if self.run.params.get("previous") else (self.input,)
+
+    def findings_path(self, step: str) -> str:
+        """The file of a review's findings: in the run's folder, or with the run's state if that is a folder of another tool."""
+        place = self.run.dir if self.given else f"{state_folder.RUNS}/{self.run.name}"
+        return findings.findings_file(place, step)
 
     @property
     def resume_command(self) -> str:

@@ -61,7 +61,7 @@ def adopt_phase(context: RunContext, step: Step, number: str, why: str) -> tuple
 
 def review_report(step: Step, context: RunContext) -> tuple[str, ...]:
     """The report of a review so far; the user may adopt it with findings still open."""
-    path = findings.findings_file(context.run.dir, step.id) if step.kind == "review" else ""
+    path = context.findings_path(step.id) if step.kind == "review" and context.given else ""
     return (path,) if path and context.files.digest(path) else ()
 
 

@@ -177,7 +177,8 @@ def _committed(job: Job, context: RunContext, artifacts: Mapping[str, Artifact])
         return str(intent["new"])
     paths = {*entry.get("files", {}), *artifacts, f"{context.run.dir}/{lockfile.NAME}"}
     paths |= {f"{context.run.dir}/{name}" for name in (*context.given, *(path for path, _ in context.flow.inputs))}
-    message = _message(context, _subject(job, context), job.step.id, job.key.key, job.phase.number if job.phase else "")
+    number = job.phase.number if job.phase else ""
+    message = _message(context, _subject(job, context), job.step.id, job.key.key, number, job.body)
     verifies = context.settings.verify and job.phase and job.step.kind == "implement"
     verify = commit_hooks.make_commit_verifier(job, context) if verifies else None
     made = _commit(context, tuple(sorted(paths)), message, job.where, job.paid, verify)
@@ -234,8 +235,10 @@ def _one_line(subject: str) -> str:
     return " ".join(printable.split())[:120].rstrip()
 
 
-def _message(context: RunContext, subject: str, step: str, key: str, phase: str = "") -> str:
-    lines = [_one_line(subject) or _one_line(f"{step} of {context.run.name}"), "", f"Doflow-Run: {context.run.name}"]
+def _message(context: RunContext, subject: str, step: str, key: str, phase: str = "", body: str = "") -> str:
+    lines = [_one_line(subject) or _one_line(f"{step} of {context.run.name}"), ""]
+    lines += [body.strip(), ""] if body.strip() else []
+    lines += [f"Doflow-Run: {context.run.name}"]
     lines += [f"Doflow-Step: {step}"] if step else []
     lines += [f"Doflow-Phase: {phase}"] if phase else []
     lines += [f"Doflow-Key: {key}"] if key else []
