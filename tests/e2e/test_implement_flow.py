@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import textwrap
 from pathlib import Path
 
@@ -410,3 +412,36 @@ def test_a_review_leaves_no_file_in_the_folder_of_another_tool(project: Project)
     message = project.git("log", "-1", "--format=%B", "--grep=^review: GO")
     assert "A typo" in message and "Doflow-Step: review" in message
     assert project.git("status", "--porcelain") == ""
+
+
+@pytest.mark.smoke
+def test_an_archived_folder_is_the_same_run_and_stays_finished(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text)
+    assert project.doit("implement").returncode == 0
+    project.forget_calls()
+    project.git("mv", "-k", "openspec/changes/add-house", "openspec/changes/gone")
+    (project.root / "openspec/changes/archive").mkdir()
+    project.git("mv", "openspec/changes/gone", "openspec/changes/archive/2026-01-02-add-house")
+    project.commit("Archive")
+
+    done = project.doit("implement")
+
+    assert (done.returncode, project.calls()) == (0, []), done.stdout + done.stderr
+    assert "nothing to do" in done.stdout
+    shown = project.doflow("status").stdout
+    assert shown.count("add-house  ") >= 1 and "2026-01-02" not in shown and "changed since" not in shown, shown
+    named = project.doit("implement", "--tasks=openspec/changes/archive/2026-01-02-add-house")
+    assert (named.returncode, project.calls()) == (0, []), named.stdout + named.stderr
+    assert project.git("status", "--porcelain") == ""
+
+
+def test_a_copy_of_a_folder_is_another_run(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    target = prepared(project, path, text)
+    assert project.doit("implement").returncode == 0
+    shutil.copytree(target.parent, target.parent.parent / "add-barn")
+
+    runs = json.loads(project.doflow("status", "--json").stdout)["runs"]
+
+    assert sorted(run["run"] for run in runs) == ["add-barn", "add-house"]

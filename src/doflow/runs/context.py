@@ -99,6 +99,12 @@ class RunContext:
         return SNAPSHOT if self.flow.in_sessions else INPUT
 
     @property
+    def input_bytes(self) -> bytes:
+        """The content of that file."""
+        text = self.run.goal if self.input == SNAPSHOT else f"{self.run.goal}\n"
+        return text.encode("utf-8", "surrogateescape")
+
+    @property
     def given(self) -> tuple[str, ...]:
         """The files of the run's folder that doflow wrote when it started; none in a folder of another tool."""
         if self.run.params.get("tasks") and os.path.dirname(self.run.params["tasks"]) == self.run.dir:
@@ -215,6 +221,8 @@ class RunContext:
     def record(self) -> RunRecord:
         if self._record is None:
             held = None if self.run.fresh else lockfile.read_lock(self.run_dir / lockfile.NAME)
+            if held is not None and self.run.moved_from:
+                held = lockfile.relocate(held, self.run.moved_from, self.run.dir)
             self._record = run_record.load_record(self.run, held, self.state_dir / "events.jsonl")
         return self._record
 
@@ -290,8 +298,8 @@ class RunContext:
 
     def phase_code(self) -> str:
         """The patches of the run's phase commits: the key of a code review. Later fixes by reviewers are not in it."""
-        commits = self._phase_commits()
-        return history.commit_patches(self.git, commits[::-1], f"{self.prefix}{self.run.dir}") if commits else ""
+        commits, folder = self._phase_commits(), self.run.moved_from or self.run.dir
+        return history.commit_patches(self.git, commits[::-1], f"{self.prefix}{folder}") if commits else ""
 
     def code_diff(self, since: str = "") -> str:
         """What the run's phases changed in the project, outside of its own folder."""

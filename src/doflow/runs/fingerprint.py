@@ -12,6 +12,7 @@ from doflow.flow import backlog, markdown
 from doflow.flow.model import Check, Prompt, Read, Step
 from doflow.flow.parsing import syntax
 from doflow.flow.parsing.syntax import substitute as substitute
+from doflow.runs import lockfile
 from doflow.runs.project_files import ProjectFiles
 
 ABSENT = ""
@@ -60,7 +61,7 @@ def step_key(
     reads, missing = _digests(expanded, files)
     own = {files.path(name) for name in step.makes}  # a glob may match the step's own artifacts, which are not inputs
     reads = {path: digest for path, digest in reads.items() if path not in own}
-    return Key(hash_parts(parts, reads), parts, reads, missing, _present(expanded, own, files))
+    return Key(lockfile.hash_parts(parts, reads), parts, reads, missing, _present(expanded, own, files))
 
 
 def phase_key(step: Step, text: str, before: str) -> Key:
@@ -70,7 +71,7 @@ def phase_key(step: Step, text: str, before: str) -> Key:
         parts["prompt"] = _prompt(step.prompt)
     if before:
         parts["before"] = before[:16]
-    return Key(hash_parts(parts, {}), parts, {})
+    return Key(lockfile.hash_parts(parts, {}), parts, {})
 
 
 def input_files(step: Step, files: ProjectFiles) -> tuple[str, ...]:
@@ -103,10 +104,6 @@ def _digests(expanded: _Expanded, files: ProjectFiles) -> tuple[dict[str, str], 
         if not paths and not read.optional:
             missing.append(files.path(read.path))
     return found, tuple(missing)
-
-
-def hash_parts(parts: Mapping[str, str], reads: Mapping[str, str]) -> str:
-    return short_hash([sorted(parts.items()), sorted(reads.items())], 64)
 
 
 def short_hash(value: object, length: int = 16) -> str:
