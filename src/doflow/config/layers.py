@@ -37,6 +37,8 @@ DEFAULTS: dict[str, Any] = {
     "git": {"branch": "new", "commit_artifacts": True, "verify": False},
     "pipelines": {},
     "layout": "specs",
+    "phases": {"max_tasks": 15},
+    "test_command": "",
     "supervision": {
         "signals": ".claude/attractor/signals",
         "parallel": 3,

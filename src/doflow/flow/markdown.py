@@ -29,12 +29,13 @@ class Heading(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """One `## Phase N: title` section; `text` holds the heading too."""
+    """One `## Phase N: title` section; `text` holds the heading too. `part_of`: the phase that this is a part of."""
 
     number: str
     title: str
     text: str
     line: int
+    part_of: str = ""
 
 
 def is_backlog(path: str) -> bool:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from doflow.agents import call
 from doflow.engine.jobs.commit import find_marker
+from doflow.flow import task_lists
 from doflow.flow.model import Outcome, Status
 from doflow.git import history
-from doflow.runs import jobs
+from doflow.runs import jobs, task_list_files
 from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
+from doflow.util import atomic_files
 
 if TYPE_CHECKING:
     from doflow.guard.snapshot_entries import Change
@@ -122,3 +125,13 @@ def _text(entry: Mapping[str, Any]) -> str:
             return stream.read().decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def tick_task(job: Job, context: RunContext) -> None:
+    """Tick the box of a task that was done alone, if its agent has not."""
+    path = context.phases(job.step)
+    text = (context.root / path).read_bytes().decode("utf-8", "surrogateescape")
+    new = task_lists.tick(text, task_list_files.find_task(path, text, job.task))
+    if new != text:
+        mode = stat.S_IMODE(os.stat(context.root / path).st_mode)
+        atomic_files.write_file(str(context.root / path), new.encode("utf-8", "surrogateescape"), mode)
