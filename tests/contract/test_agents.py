@@ -281,7 +281,7 @@ def test_a_rehearsal_meets_the_contract_and_says_what_it_is(tmp_path: Path) -> N
 def test_two_rehearsals_give_the_same_bytes_wherever_they_stand(tmp_path: Path) -> None:
     texts = []
     for name in ("one", "two"):
-        question = ask(tmp_path / name, makes=("tasks.md",), check=Check(tasks=True))
+        question = ask(tmp_path / name, makes=("tasks.md",), check=Check(tasks="strict"))
         outcomes = [perform(question), perform(question)]
         texts.append((artifact(question, "tasks.md"), [outcome.text for outcome in outcomes]))
 
@@ -301,7 +301,7 @@ def test_a_rehearsal_revises_what_is_there_by_a_line(tmp_path: Path) -> None:
 
 
 def test_a_revision_adds_the_headings_that_a_person_left_out(tmp_path: Path) -> None:
-    question = ask(tmp_path, makes=("spec.md",), check=Check(headings=("Needs", "Risks"), tasks=True))
+    question = ask(tmp_path, makes=("spec.md",), check=Check(headings=("Needs", "Risks"), tasks="strict"))
     (tmp_path / "specs/001-x/spec.md").write_text("# Mine\n\n## Needs\n\nmy words")
 
     perform(question)
@@ -312,7 +312,7 @@ def test_a_revision_adds_the_headings_that_a_person_left_out(tmp_path: Path) -> 
 
 
 def test_rehearsed_tasks_have_three_phases_and_numbered_boxes(tmp_path: Path) -> None:
-    question = ask(tmp_path, makes=("tasks.md",), check=Check(tasks=True))
+    question = ask(tmp_path, makes=("tasks.md",), check=Check(tasks="strict"))
     perform(question)
 
     text = artifact(question, "tasks.md")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -75,8 +78,25 @@ LISTS = {
 }
 
 
+REVIEWER = """
+if role == "persona":
+    say("VERDICT: GO")
+    raise SystemExit
+"""
+
+
+def acts(project: Project, script: str) -> None:
+    """What the agent does, besides its reviews, which find nothing."""
+    project.agent(REVIEWER + textwrap.dedent(script))
+
+
+def coding(project: Project) -> list[str]:
+    """The agent's calls without those of reviewers."""
+    return [line for line in project.calls() if " persona " not in line]
+
+
 def prepared(project: Project, path: str, text: str) -> Path:
-    project.agent(AGENT)
+    acts(project, AGENT)
     target = project.root / path
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(text.encode())
@@ -95,7 +115,7 @@ def test_a_list_becomes_one_commit_per_open_phase(project: Project, style: str) 
     done = project.doit("implement")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert project.calls() == [f"code:{phase}" for phase in phases]
+    assert coding(project) == [f"code:{phase}" for phase in phases]
     assert [(project.root / f"src/phase_{phase}.py").exists() for phase in phases] == [True] * len(phases)
     assert target.read_bytes().replace(b"[x]", b"[ ]") == text.encode().replace(b"[x]", b"[ ]"), "only ticks differ"
     assert b"[ ]" not in target.read_bytes().replace(b"[ ]*", b"")
@@ -104,9 +124,10 @@ def test_a_list_becomes_one_commit_per_open_phase(project: Project, style: str) 
     assert project.git("status", "--porcelain") == ""
     subjects = project.git("log", "--format=%s").splitlines()
     assert sum(subject.startswith("Phase ") for subject in subjects) == len(phases)
+    assert len(project.calls()) == len(phases) + 3, "and a review"
     project.forget_calls()
     again = project.doit("implement")
-    assert (again.returncode, project.calls()) == (0, [])
+    assert (again.returncode, coding(project)) == (0, [])
     assert "nothing to do" in again.stdout
 
 
@@ -118,7 +139,7 @@ def test_ticked_phases_are_taken_as_done_and_said(project: Project) -> None:
 
     done = project.doit("implement")
 
-    assert (done.returncode, project.calls()) == (0, ["code:2"]), done.stdout + done.stderr
+    assert (done.returncode, coding(project)) == (0, ["code:2"]), done.stdout + done.stderr
     assert f"phase 1 is ticked in {path}: taken as done" in done.stdout
     assert project.git("status", "--porcelain") == ""
 
@@ -129,20 +150,20 @@ def test_redo_does_a_ticked_phase_all_the_same(project: Project) -> None:
 
     assert project.doit("implement", "--redo=1").returncode == 0
 
-    assert project.calls() == ["code:1", "code:2"]
+    assert coding(project) == ["code:1", "code:2"]
     project.forget_calls()
     assert project.doit("implement", "--redo=2").returncode == 0
-    assert project.calls() == ["code:2"]
+    assert coding(project) == ["code:2"]
 
 
 def test_an_agent_that_ticks_another_phase_does_not_skip_it(project: Project) -> None:
     path, text, _ = LISTS["openspec"]
     prepared(project, path, text)
-    project.agent(AGENT.replace("for box in boxes:", "text = text.replace('[ ]', '[x]')\nfor box in boxes:"))
+    acts(project, AGENT.replace("for box in boxes:", "text = text.replace('[ ]', '[x]')\nfor box in boxes:"))
 
     done = project.doit("implement")
 
-    assert (done.returncode, project.calls()) == (0, ["code:1", "code:2"]), done.stdout + done.stderr
+    assert (done.returncode, coding(project)) == (0, ["code:1", "code:2"]), done.stdout + done.stderr
 
 
 def test_several_unfinished_lists_are_named(project: Project) -> None:
@@ -151,7 +172,7 @@ def test_several_unfinished_lists_are_named(project: Project) -> None:
 
     done = project.doit("implement")
 
-    assert (done.returncode, project.calls()) == (1, [])
+    assert (done.returncode, coding(project)) == (1, [])
     assert "there are 2 unfinished task lists" in done.stdout + done.stderr
     assert "openspec/changes/add-house/tasks.md: 0 done, 3 open" in done.stdout + done.stderr
     assert project.doit("implement", "--tasks=.kiro/specs/house").returncode == 0
@@ -160,7 +181,7 @@ def test_several_unfinished_lists_are_named(project: Project) -> None:
 def test_without_a_list_the_error_says_where_it_looked(project: Project) -> None:
     done = project.doit("implement")
 
-    assert (done.returncode, project.calls(), project.runs()) == (1, [], [])
+    assert (done.returncode, coding(project), project.runs()) == (1, [], [])
     assert "no unfinished task list was found (in specs/*, openspec/changes/*" in done.stdout + done.stderr
 
 
@@ -179,7 +200,7 @@ def test_what_is_not_a_list_is_refused(project: Project, given: str, told: str) 
 
     done = project.doit("implement", given)
 
-    assert (done.returncode, project.calls(), project.runs()) == (1, [], [])
+    assert (done.returncode, coding(project), project.runs()) == (1, [], [])
     assert told in done.stdout + done.stderr
 
 
@@ -191,6 +212,236 @@ def test_the_folder_of_another_flow_is_refused(project: Project) -> None:
 
     done = project.doit("implement", f"--tasks={folder}/tasks.md")
 
-    assert (done.returncode, project.calls()) == (1, [])
+    assert (done.returncode, coding(project)) == (1, [])
     assert f"{folder} belongs to run {project.runs()[0]} of the flow tiny" in done.stdout + done.stderr
     assert (project.root / folder / "doflow.lock").read_bytes() == lock
+
+
+def long_list(first: str = "one", second: str = "two") -> str:
+    """A phase of 18 tasks in two parts, then a short one."""
+    boxes = [f"- [ ] T{number:03} {first if number < 10 else second} {number}\n" for number in range(1, 19)]
+    parts = f"### Models\n\n{''.join(boxes[:9])}\n### Services\n\n{''.join(boxes[9:])}"
+    return f"# Tasks\n\n## Phase 1: Build\n\n{parts}\n## Phase 2: Polish\n\n- [ ] T019 docs\n"
+
+
+@pytest.mark.smoke
+def test_a_long_phase_is_worked_in_parts_with_a_commit_each(project: Project) -> None:
+    target = prepared(project, "specs/005-long/tasks.md", long_list())
+    names = ["code:1-part1", "code:1-part2", "code:2"]
+
+    done = project.doit("implement")
+
+    assert (done.returncode, coding(project)) == (0, names), done.stdout + done.stderr
+    assert b"[ ]" not in target.read_bytes()
+    subjects = [line for line in project.git("log", "--format=%s").splitlines() if line.startswith("Phase ")]
+    assert subjects == ["Phase 2: Polish", "Phase 1: Build, part 2: Services", "Phase 1: Build, part 1: Models"]
+    shown = project.doflow("status", "005-long").stdout
+    assert all(name in shown for name in names), shown
+    assert "T001" in project.prompts()[0] and "T010" not in project.prompts()[0].partition("phase to do now")[2]
+    project.forget_calls()
+
+    acts(project, AGENT.replace("{phase!r}", "{phase + ' again'!r}"))
+    target.write_text(long_list(second="other"))
+    assert "its section changed" in project.doflow("why", "code:1-part2").stdout
+    again = project.doit("implement")
+
+    assert (again.returncode, coding(project)) == (0, ["code:1-part2", "code:2"]), again.stdout + again.stderr
+    project.forget_calls()
+    assert project.doit("implement", "--redo=1").returncode == 0
+    assert coding(project) == ["code:1-part1", "code:1-part2"]
+
+
+def test_a_long_phase_continues_at_its_open_part(project: Project) -> None:
+    prepared(project, "specs/005-long/tasks.md", long_list())
+    acts(project, f"say('[ERROR: no]') if phase == '1-part2' else None\n{AGENT}")
+    assert project.doit("implement").returncode == 1
+    project.forget_calls()
+    acts(project, AGENT)
+
+    assert "code:1-part2" in project.doflow("plan").stdout
+    assert project.doit("implement").returncode == 0
+    assert coding(project) == ["code:1-part2", "code:2"]
+
+
+def test_a_phase_that_was_done_whole_stays_whole(project: Project) -> None:
+    prepared(project, "specs/005-long/tasks.md", long_list())
+    project.settings("phases: {max_tasks: 100}\n")
+    project.commit("Settings")
+    assert project.doit("implement").returncode == 0
+    assert coding(project) == ["code:1", "code:2"]
+    project.forget_calls()
+    project.settings()
+    project.commit("Settings")
+
+    assert (project.doit("implement").returncode, coding(project)) == (0, [])
+
+
+def test_ticked_parts_of_a_long_phase_are_taken_as_done(project: Project) -> None:
+    prepared(project, "specs/005-long/tasks.md", long_list().replace("[ ] T00", "[x] T00"))
+
+    assert project.doit("implement").returncode == 0
+    assert coding(project) == ["code:1-part2", "code:2"]
+
+
+@pytest.mark.smoke
+def test_one_task_alone_is_one_call_one_commit_and_one_tick(project: Project) -> None:
+    path, text, _ = LISTS["spec-kit"]
+    target = prepared(project, path, text)
+    acts(project, 'import re\nput("src/check.py", "OK = True\\n")\nsay("done")')  # it forgets to tick
+
+    done = project.doit("implement", "--task", "T003")
+
+    assert (done.returncode, coding(project)) == (0, ["code:task-T003"]), done.stdout + done.stderr
+    assert target.read_text() == text.replace("[ ] T003", "[x] T003")
+    assert f"open in {path}: T002, T004" in done.stdout
+    assert "T002" not in project.prompts()[0].partition("phase to do now")[2].replace("(depends on T002)", "")
+    subjects = project.git("log", "--format=%s").splitlines()
+    assert subjects[0] == "T003: Check the password in src/check.py (depends on T002)"
+    assert project.git("status", "--porcelain") == ""
+    project.forget_calls()
+    assert (project.doit("implement", "--task=T003").returncode, coding(project)) == (0, []), "it is ticked"
+
+    acts(project, AGENT)
+    rest = project.doit("implement")
+
+    assert (rest.returncode, coding(project)) == (0, ["code:2", "code:N"]), rest.stdout + rest.stderr
+    given = next(prompt for prompt in project.prompts() if "T002" in prompt.partition("phase to do now")[2])
+    assert "- [x] T003" in given and "- [ ] T003" not in given
+    assert "[ ]" not in target.read_text()
+
+
+def test_a_phase_whose_tasks_were_all_done_alone_is_done(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text)
+    acts(project, 'put(f"src/{phase}.py", "x = 1")')
+    assert project.doit("implement", "--task=1.1").returncode == 0
+    assert project.doflow("run", "implement", "--task", "1.2").returncode == 0
+    project.forget_calls()
+
+    acts(project, AGENT)
+    assert (project.doit("implement").returncode, coding(project)) == (0, ["code:2"])
+
+
+@pytest.mark.parametrize(("given", "told"), [("T999", "has no task T999"), ("1.1", "has 2 tasks 1.1 (lines 1, 2)")])
+def test_a_task_that_is_not_one_of_the_list_is_refused(project: Project, given: str, told: str) -> None:
+    prepared(project, "tasks.md", "- [ ] 1.1 a\n- [ ] 1.1 b\n")
+
+    done = project.doit("implement", f"--task={given}")
+
+    assert (done.returncode, coding(project), project.runs()) == (1, [], []), done.stdout + done.stderr
+    assert told in done.stdout + done.stderr
+
+
+def test_an_agent_that_does_nothing_has_not_done_its_task(project: Project) -> None:
+    path, text, _ = LISTS["spec-kit"]
+    target = prepared(project, path, text)
+    acts(project, 'say("done")')
+
+    assert project.doit("implement", "--task=T003").returncode == 2
+    assert target.read_text() == text
+
+
+@pytest.mark.smoke
+def test_optional_tasks_are_given_and_needed_only_if_asked_for(project: Project) -> None:
+    path, text, _ = LISTS["kiro"]
+    target = prepared(project, path, text)
+
+    assert project.doit("implement").returncode == 0
+    assert not any("Write tests for the walls" in prompt for prompt in project.prompts())
+    assert "- [ ]* 2.2" in target.read_text()
+    project.forget_calls()
+    assert (project.doit("implement").returncode, coding(project)) == (0, [])
+
+    acts(project, AGENT.replace("{phase!r}", "{phase + ' again'!r}"))
+    more = project.doit("implement", "--optional")
+
+    assert (more.returncode, coding(project)) == (0, ["code:2"]), more.stdout + more.stderr
+    assert "- [x]* 2.2" in target.read_text()
+    project.forget_calls()
+    assert (project.doit("implement", "--optional").returncode, coding(project)) == (0, [])
+
+
+@pytest.mark.smoke
+def test_the_test_command_is_the_check_of_each_phase_with_repair(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text)
+    project.settings("test_command: test -e good || { echo 1 test failed; exit 1; }\n")
+    project.commit("Settings")
+    acts(
+        project, f'if role == "repair":\n    put("good", "")\n    say("fixed")\nelse:\n{textwrap.indent(AGENT, "    ")}'
+    )
+
+    done = project.doit("implement")
+
+    assert (done.returncode, coding(project)) == (0, ["code:1", "code:1 repair", "code:2"]), done.stdout + done.stderr
+    assert "1 test failed" in project.prompts()[1]
+
+
+def test_a_phase_whose_tests_still_fail_after_two_repairs_is_not_done(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text)
+    project.settings("test_command: [test, -e, good]\n")
+    project.commit("Settings")
+
+    done = project.doit("implement")
+
+    assert (done.returncode, len(coding(project))) == (1, 3), done.stdout + done.stderr
+    assert "Phase 1" not in project.git("log", "--format=%s")
+
+
+def test_why_lists_no_optional_input_that_does_not_exist(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text)
+    assert project.doit("implement").returncode == 0
+
+    shown = project.doflow("why", "code:1").stdout
+
+    assert "proposal.md" in shown and "missing" not in shown, shown
+    assert "quickstart.md" not in shown
+
+
+def test_a_review_leaves_no_file_in_the_folder_of_another_tool(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    target = prepared(project, path, text)
+    project.agent(REVIEWER.replace("VERDICT: GO", "ISSUE: L | A typo | src/phase_1.py:1\\nVERDICT: GO") + AGENT)
+
+    assert project.doit("implement").returncode == 0
+
+    assert sorted(found.name for found in target.parent.iterdir()) == ["doflow.lock", "proposal.md", "tasks.md"]
+    assert "A typo" in (project.root / ".doflow/runs/add-house/review-review.yaml").read_text()
+    message = project.git("log", "-1", "--format=%B", "--grep=^review: GO")
+    assert "A typo" in message and "Doflow-Step: review" in message
+    assert project.git("status", "--porcelain") == ""
+
+
+@pytest.mark.smoke
+def test_an_archived_folder_is_the_same_run_and_stays_finished(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text)
+    assert project.doit("implement").returncode == 0
+    project.forget_calls()
+    project.git("mv", "-k", "openspec/changes/add-house", "openspec/changes/gone")
+    (project.root / "openspec/changes/archive").mkdir()
+    project.git("mv", "openspec/changes/gone", "openspec/changes/archive/2026-01-02-add-house")
+    project.commit("Archive")
+
+    done = project.doit("implement")
+
+    assert (done.returncode, project.calls()) == (0, []), done.stdout + done.stderr
+    assert "nothing to do" in done.stdout
+    shown = project.doflow("status").stdout
+    assert shown.count("add-house  ") >= 1 and "2026-01-02" not in shown and "changed since" not in shown, shown
+    named = project.doit("implement", "--tasks=openspec/changes/archive/2026-01-02-add-house")
+    assert (named.returncode, project.calls()) == (0, []), named.stdout + named.stderr
+    assert project.git("status", "--porcelain") == ""
+
+
+def test_a_copy_of_a_folder_is_another_run(project: Project) -> None:
+    path, text, _ = LISTS["openspec"]
+    target = prepared(project, path, text)
+    assert project.doit("implement").returncode == 0
+    shutil.copytree(target.parent, target.parent.parent / "add-barn")
+
+    runs = json.loads(project.doflow("status", "--json").stdout)["runs"]
+
+    assert sorted(run["run"] for run in runs) == ["add-barn", "add-house"]

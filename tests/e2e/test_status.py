@@ -248,7 +248,7 @@ BUILD = """\
     params:
       goal: {about: What to build, required: true}
     steps:
-      tasks: {prompt: List the tasks, makes: tasks.md, check: {tasks: true}}
+      tasks: {prompt: List the tasks, makes: tasks.md, check: {tasks: strict}}
       implement: {kind: implement, phases: tasks.md, prompt: Build it}
 """
 

@@ -104,7 +104,7 @@ def edited(project: Project, text: str, flow: str = FLOW) -> Project:
     return project
 
 
-CHECKED = FLOW.replace("makes: tasks.md}", "makes: tasks.md, check: {tasks: true}}")
+CHECKED = FLOW.replace("makes: tasks.md}", "makes: tasks.md, check: {tasks: strict}}")
 TWICE = LIST.replace("Phase 2", "Phase 1")
 FAULTS = {
     "a number twice": (TWICE, ":6: Phase 1 is a duplicate"),
@@ -160,3 +160,82 @@ def test_a_list_of_words_without_phases_is_one_call_and_said_aloud(project):
 
     assert (done.returncode, work.calls()) == (0, ["build:all"]), done.stdout
     assert "has no `## Phase N: title`: implementing all of it in one call" in done.stdout
+
+
+ANY = FLOW.replace("makes: tasks.md}", "makes: tasks.md, check: {tasks: true}}")
+SPECKIT = "# Tasks\n\n## Phase 1: First\n\n- [ ] T001 a\n\n## Phase 2: Second\n\n- [ ] T002 [P] b\n"
+
+
+@pytest.mark.parametrize(("flow", "code"), [(ANY, 0), (CHECKED, 1)], ids=["true", "strict"])
+def test_true_takes_a_list_of_any_format_and_strict_only_ours(project: Project, flow: str, code: int) -> None:
+    project.flow("work", flow)
+    project.commit("A flow")
+    project.agent(f"make({SPECKIT!r}) if step == 'tasks' else put(f'src/{{phase}}.py', 'x = 1')")
+
+    done = project.doit("work", "--goal=x")
+
+    assert (done.returncode, project.calls()) == (code, ["tasks"] if code else ["tasks", "build:1", "build:2"]), (
+        done.stdout
+    )
+    assert ("a task is `- [ ] [T001] text`" in done.stdout) == bool(code)
+
+
+def test_true_refuses_what_is_not_a_list(project: Project) -> None:
+    project.flow("work", ANY)
+    project.commit("A flow")
+    project.agent("make('# Tasks\\n\\nNothing yet.\\n')")
+
+    done = project.doit("work", "--goal=x")
+
+    assert (done.returncode, project.calls()) == (1, ["tasks"])
+    assert "specs/001-x/tasks.md:1: no box: a task is `- [ ] text`" in done.stdout
+
+
+@pytest.mark.smoke
+def test_a_list_adopted_anyway_is_worked_as_it_is(project: Project) -> None:
+    work = edited(project, SPECKIT, CHECKED)
+    paused = work.doit("work")
+    assert (paused.returncode, "doflow adopt tasks --anyway" in paused.stdout) == (2, True), paused.stdout
+
+    assert work.doflow("adopt", "tasks", "--anyway").returncode == 0
+    work.agent("""
+        put(f"src/{phase}.py", "x = 2")
+        path = run_dir / "tasks.md"
+        path.write_text(path.read_text().replace("[ ]", "[x]", 1))
+    """)
+    done = work.doit("work")
+
+    assert (done.returncode, work.calls()) == (0, ["build:1", "build:2"]), done.stdout + done.stderr
+    assert work.doit("work").returncode == 0
+    (work.run_dir() / "tasks.md").write_text(SPECKIT.replace("] b", "] c"))
+    again = work.doit("work")
+    assert (again.returncode, "fails the checks of tasks" in again.stdout) == (2, True), "an edit is checked again"
+
+
+def test_a_flow_that_asks_for_the_strict_form_later_can_take_the_list_anyway(project: Project) -> None:
+    project.flow("work", ANY)
+    project.commit("A flow")
+    project.agent(f"make({SPECKIT!r}) if step == 'tasks' else say('[ERROR: no]')")
+    assert project.doit("work", "--goal=x").returncode == 1
+    project.flow("work", CHECKED)
+    project.commit("Ask for the strict form")
+    assert project.doit("work").returncode == 2
+
+    adopted = project.doflow("adopt", "tasks", "--anyway")
+
+    assert adopted.returncode == 0, adopted.stdout + adopted.stderr
+    project.agent("put(f'src/{phase}.py', 'x = 1')")
+    assert project.doit("work").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [(SPECKIT, 0, "ok  notes.md  (task list: spec-kit, 2 phases, 2 tasks)"), ("# Notes\n", 1, "notes.md:1:1: no box")],
+)
+def test_validate_knows_a_task_list(project: Project, text: str, code: int, told: str) -> None:
+    project.write("notes.md", text)
+
+    done = project.doflow("validate", "notes.md")
+
+    assert (done.returncode, told in done.stdout) == (code, True), done.stdout + done.stderr
+    assert ".yaml" not in done.stdout + done.stderr

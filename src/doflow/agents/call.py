@@ -14,7 +14,7 @@ from doflow.agents import prompt_text, rate_limits, registry, selection, spendin
 from doflow.agents.adapters import vendor_cli
 from doflow.agents.prompt_text import Brief, Input
 from doflow.agents.recorder import Recording
-from doflow.flow import findings, markdown
+from doflow.flow import findings, markdown, task_lists
 from doflow.flow.model import Ask, Outcome, Profile, Status, Usage
 from doflow.guard import sandbox, stale_files
 from doflow.guard.fence.scope import Scope
@@ -191,12 +191,19 @@ def build_prompt(job: Job, context: RunContext, trouble: str = "") -> str:
     writes = None if step.kind == "shell" else job.writes
     brief = Brief(
         context.run.name, context.run.dir, job.makes, writes, step_inputs(job, context),
-        job.phase.text if job.phase else "", old, _changes(job, context) if old else "",
+        _phase_text(job, context), old, _changes(job, context) if old else "",
         context.record.notes.get(step.id, ""), trouble, task_list(job, context),
     )  # fmt: skip
     number = job.phase.number if job.phase else ""
     extra = {"phase": number, "title": job.phase.title, "work": markdown.subtask_folder(number)} if job.phase else {}
     return prompt_text.step_prompt(step, brief, context.params_of(step) | extra)
+
+
+def _phase_text(job: Job, context: RunContext) -> str:
+    """The phase as the agent gets it: optional tasks only with --optional, or if they were asked for by name."""
+    if job.phase is None or job.task or context.options.optional or not task_list(job, context):
+        return job.phase.text if job.phase else ""
+    return task_lists.without_optional(job.phase.text)
 
 
 def task_list(job: Job, context: RunContext) -> str:
@@ -244,7 +251,7 @@ def open_conditions(job: Job, context: RunContext) -> tuple[Input, ...]:
     found = []
     for name in context.order.before(job.step.id):
         record = context.record.steps.get(name)
-        path = findings.findings_file(context.run.dir, name)
+        path = context.findings_path(name)
         result = findings.review_result(record.marker) if record else None
         if result and result.verdict == "CONDITIONAL" and context.files.digest(path):
             found.append(Input(f"{path} (meet what is open here)", context.files.text(path)))

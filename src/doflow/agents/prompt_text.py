@@ -46,7 +46,9 @@ def step_prompt(step: Step, brief: Brief, params: dict[str, str]) -> str:
     parts = [words, _place(step, brief), _contract(step, brief), *_revision(brief)]
     if brief.phase:
         place = f" It is in `{brief.task_list}`: tick its boxes there." if brief.task_list else ""
-        parts.append(f"## The phase to do now\n\nDo this phase only, and all of it.{place}\n\n{brief.phase.strip()}")
+        parts.append(
+            f"## The phase to do now\n\nDo this phase only, and all of it; ticked boxes are done already.{place}\n\n{brief.phase.strip()}"
+        )
     if brief.note:
         parts.append(f"## A person rejected the last result\n\n{brief.note.strip()}")
     parts += [_input(given) for given in brief.inputs]
@@ -133,8 +135,10 @@ def _contract(step: Step, brief: Brief) -> str:
         lines.append("It must have the headings " + ", ".join(f"`{name}`" for name in step.check.headings) + ".")
     if step.check.ends:
         lines.append("Its last line must be " + " or ".join(f"`{line}`" for line in step.check.ends) + ".")
-    if step.check.tasks:
+    if step.check.tasks == "strict":
         lines.append("Phases are `## Phase N: title`, tasks are `- [ ] [T001] text`.")
+    elif step.check.tasks:
+        lines.append("Each task is a box: `- [ ] text`.")
     if step.routes:
         wanted = ", ".join(f"`{route.when}`" for route in step.routes)
         lines.append(f"End with exactly one of these lines, not quoted and not in a code block: {wanted}.")

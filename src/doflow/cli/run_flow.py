@@ -17,7 +17,7 @@ from doflow.util.errors import UsageError
 
 _VALUES = (
     "flow", "goal", "run", "feature-dir", "branch", "project-dir", "dry-run", "completed", "issue", "agent",
-    "budget", "force", "redo", "jobs",
+    "budget", "force", "redo", "task", "jobs",
 )  # fmt: skip
 #: options that are not handed to doit
 _OURS = ("flow", "json", "project-dir", "jobs")

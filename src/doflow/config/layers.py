@@ -38,6 +38,8 @@ DEFAULTS: dict[str, Any] = {
     "pipelines": {},
     "layout": "specs",
     "workspace": "in-place",
+    "phases": {"max_tasks": 15},
+    "test_command": "",
     "supervision": {
         "signals": ".claude/attractor/signals",
         "parallel": 3,

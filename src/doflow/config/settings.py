@@ -167,9 +167,16 @@ def _settings(layers: LayeredSettings) -> Settings:
         pipelines=tuple(value["pipelines"].items()),
         layout=value["layout"],
         workspace=value["workspace"],
+        test_command=_command(value["test_command"]),
+        max_tasks=int(value["phases"]["max_tasks"]),
         supervision=_supervision(value["supervision"]),
         origins=tuple((".".join(path), _shown(leaf), layers.origin(path)) for path, leaf in _leaves(value)),
     )
+
+
+def _command(said: str | list[str]) -> tuple[str, ...]:
+    """A command: a list is its argv, a text is run with sh -c."""
+    return (("sh", "-c", said) if said.strip() else ()) if isinstance(said, str) else tuple(said)
 
 
 def _supervision(said: Mapping[str, Any]) -> Supervision:

@@ -6,12 +6,13 @@ import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 
-from doflow.flow import backlog, markdown, tasklist
+from doflow.flow import backlog, markdown, task_lists, tasklist
 from doflow.flow.model import Step
 from doflow.flow.parsing import loader, schema
 from doflow.flow.parsing.syntax import substitute
+from doflow.runs import fingerprint
 from doflow.runs.context import RunContext
-from doflow.util.errors import FlowError, UsageError
+from doflow.util.errors import FlowError, Problem, UsageError
 from doflow.util.process import runner
 from doflow.util.process.runner import Command, Timeout
 
@@ -71,7 +72,7 @@ def check_ends(step: Step, paths: Sequence[str], context: RunContext) -> str:
 
 
 def check_tasks(step: Step, paths: Sequence[str], context: RunContext) -> str:
-    """A task list that phases can be taken from, as docs/tasks.md says.
+    """A task list that phases can be taken from, as docs/tasks.md says. A list that the user adopted with its faults passes.
 
     Of a step with several artifacts only the task lists count: the files that an `implement` step takes its phases from.
     Of a review those that it reads: its fixer may have changed them.
@@ -79,11 +80,35 @@ def check_tasks(step: Step, paths: Sequence[str], context: RunContext) -> str:
     read = [path for given in step.reads for path in context.files.expand(given.path)] if step.kind == "review" else []
     words: list[str] = []
     for path in [path for path in (*paths, *read) if path in context.files.task_lists] or paths:
-        found = tasklist.parse_task_list(context.files.text(path) or "")
-        words += [f"{path}:{problem.line}: {problem.message}" for problem in found.problems]
-        for warning in () if found.problems else found.warnings:
+        faults, warnings = task_list_faults(context.files.text(path) or "", step.check.tasks)
+        if faults and is_adopted_list(path, context):
+            faults, warnings = (), faults
+        words += [f"{path}:{problem.line}: {problem.message}" for problem in faults]
+        for warning in () if faults else warnings:
             context.events.add("warning", step=step.id, message=f"{path}:{warning.line}: {warning.message}")
     return "\n".join(words)
+
+
+def task_list_faults(text: str, form: str) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+    """What is wrong with a task list of `any` format or of the `strict` form, and the warnings about it."""
+    if form == "strict":
+        strict = tasklist.parse_task_list(text)
+        return strict.problems, strict.warnings
+    found = task_lists.parse_task_list(text)
+    return ((), found.problems) if found.phases else (found.problems, ())
+
+
+def lists_digest(step: Step, context: RunContext) -> str:
+    """The digest of the task lists that a step makes, without their ticks."""
+    paths = [path for path in map(context.files.path, step.makes) if path in context.files.task_lists]
+    return fingerprint.short_hash([fingerprint.content_digest(path, context.files) for path in paths])
+
+
+def is_adopted_list(path: str, context: RunContext) -> bool:
+    """Did the user adopt this list as it is now, whatever is wrong with it?"""
+    maker = next((step for step in context.flow.steps if path in map(context.files.path, step.makes)), None)
+    record = context.record.steps.get(maker.id) if maker else None
+    return bool(record and maker and record.by.get("tasks") == lists_digest(maker, context))
 
 
 def check_backlog(step: Step, paths: Sequence[str], context: RunContext) -> str:
@@ -120,7 +145,18 @@ def check_schema(step: Step, paths: Sequence[str], context: RunContext) -> str:
 
 def check_run(step: Step, paths: Sequence[str], context: RunContext) -> str:
     """A command of the project decides whether the result is right: exit code 0 = passed."""
-    argv = tuple(substitute(word, context.params_of(step)) for word in step.check.run)
+    return _run_command(
+        step, paths, context, tuple(substitute(word, context.params_of(step)) for word in step.check.run)
+    )
+
+
+def check_tests(step: Step, paths: Sequence[str], context: RunContext) -> str:
+    """The tests of the project pass: the `test_command` of its settings."""
+    command = context.settings.test_command
+    return _run_command(step, paths, context, command) if command else ""
+
+
+def _run_command(step: Step, paths: Sequence[str], context: RunContext, argv: tuple[str, ...]) -> str:
     log = str(context.state_dir / "logs" / f"{step.id}.check.log")
     env = context.step_environment(step.id, paths)
     if os.path.exists(log):
@@ -141,4 +177,5 @@ CHECKS: dict[str, Check] = {
     "backlog": check_backlog,
     "schema": check_schema,
     "run": check_run,
+    "tests": check_tests,
 }

@@ -8,7 +8,7 @@ count; bold, backticks, bullets, brackets and blanks around a marker do not matt
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
@@ -29,12 +29,13 @@ class Heading(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """One `## Phase N: title` section; `text` holds the heading too."""
+    """One `## Phase N: title` section; `text` holds the heading too. `part_of`: the phase that this is a part of."""
 
     number: str
     title: str
     text: str
     line: int
+    part_of: str = ""
 
 
 def is_backlog(path: str) -> bool:
@@ -62,14 +63,14 @@ def section(text: str, title: str) -> str | None:
     """The section whose heading is `title` or starts with it and a colon, or None."""
     for place, heading in enumerate(found := headings(text)):
         if heading.title == title or heading.title.startswith(title + ":"):
-            return _cut(text, found, place)
+            return _cut(text.splitlines(keepends=True), found, place)
     return None
 
 
 def phases(text: str) -> tuple[Phase, ...]:
-    found = headings(text)
+    found, lines = headings(text), text.splitlines(keepends=True)
     return tuple(
-        Phase(named[1], named[2], _cut(text, found, place), heading.line + 1)
+        Phase(named[1], named[2], _cut(lines, found, place), heading.line + 1)
         for place, heading in enumerate(found)
         if heading.level == 2 and (named := _PHASE.match(heading.title))
     )
@@ -120,10 +121,10 @@ def prose(text: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _cut(text: str, found: tuple[Heading, ...], place: int) -> str:
-    lines = text.splitlines(keepends=True)
+def _cut(lines: Sequence[str], found: Sequence[Heading], place: int) -> str:
     level = found[place].level
-    end = next((h.line for h in found[place + 1 :] if h.level <= level), len(lines))
+    after = (found[later] for later in range(place + 1, len(found)))
+    end = next((heading.line for heading in after if heading.level <= level), len(lines))
     return "".join(lines[found[place].line : end])
 
 

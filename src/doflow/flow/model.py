@@ -114,9 +114,10 @@ class Check:
     headings: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
     schema: str = ""
-    tasks: bool = False
+    tasks: str = ""  # a task list of `any` format, or in the `strict` form
     backlog: bool = False
     run: tuple[str, ...] = ()
+    tests: bool = False  # the settings' `test_command` must pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +329,8 @@ class Settings:
     pipelines: tuple[tuple[str, str], ...] = ()
     layout: str = "specs"
     workspace: str = "in-place"
+    test_command: tuple[str, ...] = ()
+    max_tasks: int = 15  # a phase with more is worked in parts
     supervision: Supervision = field(default_factory=Supervision)
     origins: tuple[tuple[str, str, str], ...] = ()
 

@@ -50,7 +50,7 @@ def read_issues(text: str, file: str) -> tuple[WorkItem, ...]:
         if not line.strip():
             continue
         issue = parse_json(line, file, number)
-        if not isinstance(issue, dict) or not isinstance(issue.get("id"), str):
+        if not isinstance(issue, dict) or not isinstance(issue.get("id"), str) or not issue["id"].strip():
             raise FlowError((Problem(file, number, 1, "not an issue of beads: no `id`"),))
         if issue["id"] in found:
             raise FlowError((Problem(file, number, 1, f"duplicate issue {issue['id']}"),))

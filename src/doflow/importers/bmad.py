@@ -36,7 +36,7 @@ def find(tree: ProjectTree) -> Found | None:
     folders = (*set_up, *sorted({one.path.rpartition("/")[0] for one in counted}))
     left = _in_order(tree, statuses[0], counted) if statuses else [one for one in counted if one.open]
     typed = list_counts.to_type(left)
-    start = ("doflow import bmad", 'doit bmad --goal="…"') if statuses else ()
+    start = ("doflow import bmad", 'doit bmad --goal="…"') if statuses and left else ()
     return Found(NAME, folders, counted, commands, statuses, (*typed, *start))
 
 

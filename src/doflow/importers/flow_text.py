@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
+
+from doflow.flow.parsing import loader
+from doflow.flow.parsing.syntax import COMMANDS
 
 _PLAIN = re.compile(r"/?[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
 _WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
@@ -99,10 +102,17 @@ def literal(text: str) -> str:
     return _PARAM.sub(r"{{\1}}", text)
 
 
-def step_name(text: str, taken: Mapping[str, object] | None = None) -> str:
+def step_name(text: str, taken: Collection[str] = ()) -> str:
     """A valid name that is not taken yet."""
     name = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:60].strip("-_") or "step"
     number, free = 2, name
-    while taken is not None and free in taken:
+    while free in taken:
         free, number = f"{name}-{number}", number + 1
     return free
+
+
+def flow_name(wanted: str, prefix: str) -> str:
+    """A valid name of a flow; one that doit or a packaged flow has gets a prefix."""
+    name = step_name(wanted)
+    taken = name in COMMANDS or (loader.packaged_flows() / f"{name}.yaml").exists()
+    return step_name(f"{prefix}-{name}") if taken else name

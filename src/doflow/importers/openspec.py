@@ -10,7 +10,7 @@ from typing import Any
 
 from doflow.flow.parsing import loader, syntax
 from doflow.flow.parsing.document import Doc
-from doflow.importers import agent_commands, flow_names, flow_text, list_counts
+from doflow.importers import agent_commands, flow_text, list_counts
 from doflow.importers.model import Found, Imported, NewFile, NotMapped
 from doflow.importers.project_tree import ProjectTree
 from doflow.util.errors import FlowError
@@ -70,7 +70,7 @@ def convert(tree: ProjectTree, found: Found) -> Iterator[Imported]:
 
 def convert_file(tree: ProjectTree, path: str) -> Iterator[Imported]:
     doc = tree.read_yaml(path)
-    name = flow_names.free_name(str(doc.value.get("name") or path.split("/")[-2:][0]), "openspec")
+    name = flow_text.flow_name(str(doc.value.get("name") or path.split("/")[-2:][0]), "openspec")
     yield convert_schema(tree, doc, name, path.rpartition("/")[0])
 
 
@@ -90,7 +90,7 @@ def convert_schema(tree: ProjectTree, doc: Doc, flow: str, folder: str) -> Impor
         steps[name] = {"prompt": f"/flows/prompts/{flow}-{name}.md"}
         steps[name] |= _files(doc, index, artifact, table, tracks, notes)
         steps[name]["reads"] += _template(tree, doc, folder, index, artifact, notes)
-        steps[name]["after"] = [str(one) for one in artifact.get("requires") or ()]
+        steps[name]["after"] = _required(artifact)
     if apply or "tasks" in table:
         text = _instruction(apply, "Implement the tasks of this change.")
         files.append(NewFile(f"flows/prompts/{flow}-apply.md", text))
@@ -131,8 +131,8 @@ def _artifacts(doc: Doc) -> dict[str, tuple[int, Mapping[str, Any]]]:
 def _order(doc: Doc, table: Mapping[str, tuple[int, Mapping[str, Any]]]) -> tuple[str, ...]:
     graph: dict[str, list[str]] = {}
     for name, (index, artifact) in table.items():
-        needed = artifact.get("requires") or []
-        unknown = [one for one in needed if one not in table] if isinstance(needed, list) else [needed]
+        needed = _required(artifact)
+        unknown = [one for one in needed if not isinstance(one, str) or one not in table]
         if unknown:
             raise FlowError((doc.problem(("artifacts", index, "requires"), f"unknown artifact {unknown[0]!r}"),))
         graph[name] = needed
@@ -144,6 +144,12 @@ def _order(doc: Doc, table: Mapping[str, tuple[int, Mapping[str, Any]]]) -> tupl
         raise FlowError((doc.problem(("artifacts", index, "requires"), message),)) from None
 
 
+def _required(artifact: Mapping[str, Any]) -> list[str]:
+    """The artifacts that an artifact needs: `requires` is a list, or the name of one."""
+    needed = artifact.get("requires") or []
+    return list(needed) if isinstance(needed, list) else [needed]
+
+
 def _files(
     doc: Doc,
     index: int,
@@ -153,7 +159,7 @@ def _files(
     notes: list[NotMapped],
 ) -> dict[str, Any]:
     """What the step of an artifact reads, makes and may write."""
-    reads = ["input.md", *(_read(table[str(one)][1]) for one in artifact.get("requires") or ()), *_CONTEXT]
+    reads = ["input.md", *(_read(table[one][1]) for one in _required(artifact)), *_CONTEXT]
     made = str(artifact["generates"])
     if not re.search(r"[*?\[]", made):
         check = {"check": {"tasks": True}, "repair": 1} if made == tracks else {"check": {"not_empty": True}}
@@ -191,7 +197,7 @@ def _apply(
     reads = [*(f"{_read(artifact).removesuffix('?')}?" for _, artifact in table.values()), *_CONTEXT]
     made = {str(artifact["generates"]) for _, artifact in table.values()}
     tracks = apply.get("tracks", "tasks.md")
-    if tracks in made:
+    if isinstance(tracks, str) and tracks in made:
         others = [one for one in reads if one != f"{tracks}?"]
         return {"kind": "implement", "phases": tracks, "prompt": prompt, "reads": others, "after": list(table)}
     return {"prompt": prompt, "reads": reads, "writes": ["**"], "after": list(table)}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from doflow.flow.parsing import loader
-from doflow.importers import agent_commands, flow_names, list_counts, speckit_workflow
+from doflow.importers import agent_commands, flow_text, list_counts, speckit_workflow
 from doflow.importers.model import Found, Imported, NotMapped
 from doflow.importers.project_tree import ProjectTree
 from doflow.importers.speckit_prompts import CommandPrompts
@@ -39,8 +40,20 @@ def find(tree: ProjectTree) -> Found | None:
     folders = ((".specify",) if ".specify" in tree.folders else ()) + tuple(sorted(specs))
     counted = list_counts.count_lists(tree, lists)
     sources = tree.paths(_WORKFLOW)
-    start = ("doflow import spec-kit", 'doit speckit --goal="…"') if is_set_up else ()
+    start = ("doflow import spec-kit", f'doit {_first_flow(tree, sources)} --goal="…"') if is_set_up else ()
     return Found(NAME, folders, counted, commands, sources, (*list_counts.to_type(counted), *start))
+
+
+def _first_flow(tree: ProjectTree, sources: Sequence[str]) -> str:
+    """The name of the first flow that an import writes."""
+    try:
+        return _flow_name(tree.read_yaml(sources[0]).value, sources[0]) if sources else "speckit"
+    except FlowError:
+        return "speckit"  # the import says what is wrong with the file
+
+
+def _flow_name(workflow: Mapping[str, Any], path: str) -> str:
+    return flow_text.flow_name(speckit_workflow.workflow_name(workflow, path), "speckit")
 
 
 def convert(tree: ProjectTree, found: Found) -> Iterator[Imported]:
@@ -64,8 +77,7 @@ def convert_file(tree: ProjectTree, path: str, found: Found | None = None) -> It
     if not speckit_workflow.is_workflow(doc.value):
         raise FlowError((doc.problem((), "not a workflow of spec-kit: it needs `workflow` and a list of `steps`"),))
     commands = found.commands if found else agent_commands.find_commands(tree, "speckit-")
-    name = flow_names.free_name(speckit_workflow.workflow_name(doc.value, path), "speckit")
-    yield speckit_workflow.convert_workflow(doc, CommandPrompts(tree, commands), name)
+    yield speckit_workflow.convert_workflow(doc, CommandPrompts(tree, commands), _flow_name(doc.value, path))
 
 
 def _extras(tree: ProjectTree) -> Iterator[NotMapped]:

@@ -178,7 +178,8 @@ class _Draft:
         """Add a step; one that saves its final text makes a file of its own name."""
         name = flow_text.step_name(str(wanted), self.steps)
         if step.get("from") == "text":
-            step["makes"] = f"{name}.md"
+            taken = {made.removesuffix(".md") for made in self.makers}
+            step["makes"] = f"{flow_text.step_name(name, taken)}.md"
         self.steps[name] = step
         if "makes" in step:
             self.makers.setdefault(step["makes"], name)
@@ -268,7 +269,8 @@ class _Draft:
 
     def _gate(self, entry: Mapping[str, Any], at: Path, before: _Before) -> str:
         message = " ".join(self.expressions.fill(str(entry.get("message") or "Continue?"), (*at, "message")).split())
-        options = [str(option) for option in entry.get("options") or () if isinstance(option, str)]
+        listed = entry.get("options")
+        options = [option for option in listed if isinstance(option, str)] if isinstance(listed, list) else []
         extra = [option for option in options[1:] if option != "reject"]
         if extra:
             why = "a gate waits for `doflow approve`; `doflow reject STEP --note …` sends work back"

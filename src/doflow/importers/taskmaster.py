@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from doflow.importers import flow_names, json_edit, work_items
+from doflow.importers import flow_text, json_edit, work_items
 from doflow.importers.model import Found, Imported, NothingToImport
 from doflow.importers.project_tree import ProjectTree, parse_json
 from doflow.importers.work_items import WorkItem
@@ -17,7 +17,7 @@ _CLOSED = frozenset(("done", "completed", "cancelled"))
 
 
 def find(tree: ProjectTree) -> Found | None:
-    lists = []
+    lists, flows = [], []
     for path in tree.paths(_FILE):
         try:
             tags = read_tags(tree.read_json(path), path)
@@ -26,12 +26,13 @@ def find(tree: ProjectTree) -> Found | None:
         lists += [
             work_items.count_items(path if len(tags) == 1 else f"{path}#{tag}", items) for tag, items in tags.items()
         ]
+        flows += [_flow_name(tag, tags) for tag in _unfinished(tags)]
     if not lists:
         return None
     files = tuple(dict.fromkeys(one.path.partition("#")[0] for one in lists))
-    start = ("doflow import taskmaster", 'doit taskmaster --goal="…"')
+    start = ("doflow import taskmaster", f'doit {flows[0]} --goal="…"') if flows else ()
     folders = (".taskmaster",) if ".taskmaster" in tree.folders else ()
-    return Found(NAME, folders, tuple(lists), (), files, start if any(one.open for one in lists) else ())
+    return Found(NAME, folders, tuple(lists), (), files, start)
 
 
 def convert(tree: ProjectTree, found: Found) -> Iterator[Imported]:
@@ -42,13 +43,20 @@ def convert(tree: ProjectTree, found: Found) -> Iterator[Imported]:
 def convert_file(tree: ProjectTree, path: str) -> Iterator[Imported]:
     """A flow for each tag that has open tasks."""
     tags = read_tags(tree.read_json(path), path)
-    left = {tag: items for tag, items in tags.items() if any(not item.done for item in items)}
+    left = _unfinished(tags)
     if not left:
         raise NothingToImport(path, "no open task", "there is nothing to import")
-    for tag, items in left.items():
-        name = NAME if tag in ("", "master") or len(tags) == 1 else flow_names.free_name(f"{NAME}-{tag}", NAME)
+    for tag in left:
         about = "The open tasks of taskmaster, in the order of their dependencies."
-        yield work_items.work_flow(name, about, path, items, tag)
+        yield work_items.work_flow(_flow_name(tag, tags), about, path, tags[tag], tag)
+
+
+def _unfinished(tags: Mapping[str, Sequence[WorkItem]]) -> list[str]:
+    return [tag for tag, items in tags.items() if not all(item.done for item in items)]
+
+
+def _flow_name(tag: str, tags: Collection[str]) -> str:
+    return NAME if tag in ("", "master") or len(tags) == 1 else flow_text.flow_name(f"{NAME}-{tag}", NAME)
 
 
 def read_tags(value: Any, file: str) -> dict[str, tuple[WorkItem, ...]]:
@@ -81,7 +89,7 @@ def _items(tasks: list[Any], file: str) -> tuple[WorkItem, ...]:
 def _item(task: Mapping[str, Any]) -> WorkItem:
     depends = task.get("dependencies")
     names = tuple(str(one).partition(".")[0] for one in depends) if isinstance(depends, list) else ()
-    subtasks = [one for one in task.get("subtasks") or () if isinstance(one, dict)]
+    subtasks = [one for one in _subtasks(task) if isinstance(one, dict)]
     parts = [str(task.get(key) or "") for key in ("description", "details")]
     if task.get("testStrategy"):
         parts.append(f"How it is tested: {task['testStrategy']}")
@@ -91,6 +99,11 @@ def _item(task: Mapping[str, Any]) -> WorkItem:
     me = str(task["id"])
     depends_on = tuple(dict.fromkeys(name for name in names if name != me))
     return WorkItem(me, str(task.get("title") or ""), text, _is_closed(task), depends_on)
+
+
+def _subtasks(task: Mapping[str, Any]) -> Sequence[Any]:
+    listed = task.get("subtasks")
+    return listed if isinstance(listed, list) else ()
 
 
 def _line(subtask: Mapping[str, Any]) -> str:
@@ -106,7 +119,7 @@ def set_status(text: str, task: str, status: str, tag: str = "") -> str:
     """The text with another status of a task (`5`, with its open subtasks) or subtask (`5.2`): nothing else changes."""
     path, found = _find(parse_json(text, "tasks.json"), task, tag)
     text = json_edit.replace_value(text, (*path, "status"), status)
-    for place, subtask in enumerate(found.get("subtasks") or () if "." not in task else ()):
+    for place, subtask in enumerate(_subtasks(found) if "." not in task else ()):
         if isinstance(subtask, dict) and "status" in subtask and not _is_closed(subtask):
             text = json_edit.replace_value(text, (*path, "subtasks", place, "status"), status)
     return text

@@ -37,6 +37,7 @@ class Run:
     params: Mapping[str, str] = field(default_factory=dict)
     fresh: bool = False
     trouble: WorldError | None = None  # its lock cannot be read
+    moved_from: str = ""  # its folder when its lock was written, if it was moved since
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,11 @@ class RunRequest:
 
 def list_runs(root: Path, layout: str = "specs") -> tuple[Run, ...]:
     """Every run with a lock file in this working tree or with an event log on this machine, by number."""
-    found = {run.name: run for folder in session_layout.run_folders(root, layout) if (run := _seen(root, folder))}
+    seen = [run for folder in session_layout.run_folders(root, layout) if (run := _seen(root, folder))]
+    found: dict[str, Run] = {}
+    for run in sorted(seen, key=lambda run: bool(run.moved_from)):  # a copy of a run's folder is another run
+        name = session_layout.run_name(run.dir) if run.name in found else run.name
+        found[name] = replace(run, name=name)
     for name in session_layout.list_folder(root / state_folder.RUNS):
         if name not in found and (run := _run_from_events(root, name)):
             found[name] = run
@@ -71,10 +76,9 @@ def run_in_folder(root: Path, folder: str) -> Run | None:
         data = lockfile.read_lock_bytes(path) or b""
         lockfile.parse_lock(data, str(path))
         raise lockfile.unreadable_lock(str(path), "it does not name its flow", data)
-    return Run(
-        session_layout.run_name(folder), head["flow"], folder, read_goal(root / folder), head.get("goal", ""),
-        head.get("branch", ""), head.get("issue", ""), head.get("params", {}),
-    )  # fmt: skip
+    name, old, params = lockfile.locate_run(head, folder, session_layout.run_name(folder))
+    goal, branch, issue = (head.get(field, "") for field in ("goal", "branch", "issue"))
+    return Run(name, head["flow"], folder, read_goal(root / folder), goal, branch, issue, params, moved_from=old)
 
 
 def _seen(root: Path, folder: str) -> Run | None:
@@ -169,11 +173,6 @@ def read_goal(folder: Path) -> str:
             text = (folder / name).read_bytes().decode("utf-8", "surrogateescape")
             return text if name == SNAPSHOT else text.removesuffix("\n")
     return ""
-
-
-def goal_text(goal: str, name: str) -> str:
-    """The content of a goal's file."""
-    return goal if name == SNAPSHOT else f"{goal}\n"
 
 
 def shorten(goal: str, width: int = 60) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import stat
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from doflow.flow import expansion, plan
+from doflow.flow import expansion, findings, plan
 from doflow.flow.model import Flow, Settings, Step
 from doflow.flow.parsing.syntax import substitute
 from doflow.git import head_reader, history
@@ -114,11 +115,22 @@ class RunContext:
         return SNAPSHOT if self.flow.in_sessions else INPUT
 
     @property
+    def input_bytes(self) -> bytes:
+        """The content of that file."""
+        text = self.run.goal if self.input == SNAPSHOT else f"{self.run.goal}\n"
+        return text.encode("utf-8", "surrogateescape")
+
+    @property
     def given(self) -> tuple[str, ...]:
         """The files of the run's folder that doflow wrote when it started; none in a folder of another tool."""
         if self.run.params.get("tasks") and os.path.dirname(self.run.params["tasks"]) == self.run.dir:
             return ()
         return (self.input, session_layout.DELTA) if self.run.params.get("previous") else (self.input,)
+
+    def findings_path(self, step: str) -> str:
+        """The file of a review's findings: in the run's folder, or with the run's state if that is a folder of another tool."""
+        place = self.run.dir if self.given else f"{state_folder.RUNS}/{self.run.name}"
+        return findings.findings_file(place, step)
 
     @property
     def resume_command(self) -> str:
@@ -225,6 +237,8 @@ class RunContext:
     def record(self) -> RunRecord:
         if self._state.record is None:
             held = None if self.run.fresh else lockfile.read_lock(self.run_dir / lockfile.NAME)
+            if held is not None and self.run.moved_from:
+                held = lockfile.relocate(held, self.run.moved_from, self.run.dir)
             self._state.record = run_record.load_record(self.run, held, self.state_dir / "events.jsonl")
         return self._state.record
 
@@ -300,8 +314,8 @@ class RunContext:
 
     def phase_code(self) -> str:
         """The patches of the run's phase commits: the key of a code review. Later fixes by reviewers are not in it."""
-        commits = self._phase_commits()
-        return history.commit_patches(self.git, commits[::-1], f"{self.prefix}{self.run.dir}") if commits else ""
+        commits, folder = self._phase_commits(), self.run.moved_from or self.run.dir
+        return history.commit_patches(self.git, commits[::-1], f"{self.prefix}{folder}") if commits else ""
 
     def code_diff(self, since: str = "") -> str:
         """What the run's phases changed in the project, outside of its own folder."""
@@ -387,7 +401,9 @@ class InPlace:
 
     def write(self, path: str, data: bytes) -> None:
         self.make_folder(os.path.dirname(path))
-        atomic_files.write_file(os.path.join(self.root, path), data)
+        place = os.path.join(self.root, path)
+        mode = stat.S_IMODE(os.stat(place).st_mode) if os.path.isfile(place) else 0o644
+        atomic_files.write_file(place, data, mode)
 
 
 def run_params(run: Run, flow: Flow) -> Mapping[str, str]:
@@ -410,14 +426,17 @@ class Options:
     budget: str = ""
     record: bool = False
     redo: frozenset[str] = frozenset()  # phases
+    task: str = ""  # do this task alone
+    optional: bool = False  # do optional tasks, too
 
     @property
     def lasting(self) -> dict[str, Any]:
         """The options that hold for the whole run, not only for this command."""
-        return {"agent": self.agent, "budget": self.budget, "record": self.record}
+        extra = {"optional": True} if self.optional else {}
+        return {"agent": self.agent, "budget": self.budget, "record": self.record, **extra}
 
 
 def format_options(lasting: Mapping[str, Any]) -> str:
     """The options as command line text: ` --agent=rehearsal`; '' = none."""
     words = [f" --{name}={lasting[name]}" for name in ("agent", "budget") if lasting.get(name)]
-    return "".join(words) + (" --record" if lasting.get("record") else "")
+    return "".join(words) + "".join(f" --{name}" for name in ("record", "optional") if lasting.get(name))

@@ -15,6 +15,7 @@ from doflow.flow import backlog, markdown
 from doflow.flow.model import Check, Prompt, Read, Step
 from doflow.flow.parsing import syntax
 from doflow.flow.parsing.syntax import substitute as substitute
+from doflow.runs import lockfile
 from doflow.util import atomic_files, file_signature, globs, state_folder
 from doflow.util.errors import WorldError
 from doflow.util.file_signature import FileSignature
@@ -65,7 +66,7 @@ def step_key(
     reads, missing = _digests(expanded, files)
     own = {files.path(name) for name in step.makes}  # a glob may match the step's own artifacts, which are not inputs
     reads = {path: digest for path, digest in reads.items() if path not in own}
-    return Key(hash_parts(parts, reads), parts, reads, missing, _present(expanded, own, files))
+    return Key(lockfile.hash_parts(parts, reads), parts, reads, missing, _present(expanded, own, files))
 
 
 def phase_key(step: Step, text: str, before: str) -> Key:
@@ -75,7 +76,7 @@ def phase_key(step: Step, text: str, before: str) -> Key:
         parts["prompt"] = _prompt(step.prompt)
     if before:
         parts["before"] = before[:16]
-    return Key(hash_parts(parts, {}), parts, {})
+    return Key(lockfile.hash_parts(parts, {}), parts, {})
 
 
 def input_files(step: Step, files: ProjectFiles) -> tuple[str, ...]:
@@ -110,10 +111,6 @@ def _digests(expanded: _Expanded, files: ProjectFiles) -> tuple[dict[str, str], 
     return found, tuple(missing)
 
 
-def hash_parts(parts: Mapping[str, str], reads: Mapping[str, str]) -> str:
-    return short_hash([sorted(parts.items()), sorted(reads.items())], 64)
-
-
 def short_hash(value: object, length: int = 16) -> str:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:length]
@@ -137,6 +134,8 @@ def _facts(step: Step) -> tuple[Step, str, tuple[str, ...]]:
 
 def _definition(step: Step) -> str:
     check = {field.name: value for field in fields(Check) if (value := getattr(step.check, field.name))}
+    if "tasks" in check:  # its form is not part of the key: a list that exists is checked before its phases run
+        check["tasks"] = True
     parts = [step.kind, list(step.run), step.shell, list(step.makes), step.from_text, check]
     return short_hash([*parts, list(step.personas), step.rounds, [route.when for route in step.routes]])
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
-from doflow.flow import backlog, markdown, plan, task_lists
+from doflow.flow import plan, task_lists
 from doflow.flow.markdown import Phase
 from doflow.flow.model import BY_AGENT, Budget, Retry, Step
-from doflow.runs import catalogue, fingerprint, run_history
+from doflow.runs import catalogue, fingerprint, run_history, task_list_files
 from doflow.runs.context import RunContext
 from doflow.runs.lockfile import StepRecord
 from doflow.util.process.runner import Timeout
@@ -59,9 +58,15 @@ def step_freshness(step: Step, context: RunContext) -> Freshness:
 def phase_freshness(step: Step, phase: Phase, key: fingerprint.Key, context: RunContext) -> Freshness:
     name = f"{step.id}:{phase.number}"
     record = context.record.steps.get(name)
+    reasons = _forced(context, name, f"{step.id}:{phase.part_of}", step.id)
+    if context.options.task:  # whoever did it
+        return Freshness((*reasons, *(() if task_lists.is_ticked(phase.text) else ("its box is open",))), key)
     if record is None:
         return Freshness((_undone(name, context),), key)
-    reasons = _forced(context, name, step.id)
+    if context.options.optional and any(
+        task.optional and not task.done for task in task_lists.parse_task_list(phase.text).tasks
+    ):
+        reasons.append("it has open optional tasks (--optional)")
     if record.key != key.key:
         reasons += [_WORDS[part] for part in _differing(record, key)]
     compared = compare_settings(step, record, context)
@@ -72,20 +77,12 @@ def phases_are_fresh(step: Step, context: RunContext) -> bool:
     return all(phase_freshness(step, phase, key, context).fresh for phase, key in phase_keys(step, context))
 
 
-def phase_keys(step: Step, context: RunContext) -> tuple[tuple[Phase, fingerprint.Key], ...]:
-    """The phases of the current file, each with its key; a file without phases counts as one phase."""
-    path = context.phases(step)
-    text = context.files.text(path) or ""
-    whole = (Phase("all", os.path.basename(path), text, 1),)
-    if markdown.is_backlog(path):
-        found = backlog.subtask_phases(text, path)
-    elif f"{step.id}:all" in context.record.steps:  # done as a whole, by a version that knew only `## Phase N: title`
-        found = whole
-    else:
-        found = task_lists.phase_sections(text) or whole
+def phase_keys(step: Step, context: RunContext, every: bool = False) -> tuple[tuple[Phase, fingerprint.Key], ...]:
+    """The phases of the current file, each with its key; with --task that task alone, unless `every`."""
     keyed: list[tuple[Phase, fingerprint.Key]] = []
     before = ""
-    for phase in found:
+    list_phases = task_list_files.listed_phases if every else task_list_files.phases_to_work
+    for phase in list_phases(step, context):
         key = fingerprint.phase_key(step, phase.text, before)
         keyed.append((phase, key))
         before = key.key

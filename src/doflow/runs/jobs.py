@@ -26,7 +26,7 @@ _PIECE = 1_000_000
 class Job:
     """A step, or one phase of one. `makes` are paths from the project's root; `writes` None = everything unprotected.
 
-    `of`: how many phases there are."""
+    `of`: how many phases there are; `task`: the phase is this task of the list alone; `body`: of the commit message."""
 
     step: Step
     key: Key
@@ -37,6 +37,8 @@ class Job:
     subject: str = ""
     repairs: frozenset[str] = frozenset()
     of: int = 0
+    task: str = ""
+    body: str = ""
 
     @property
     def name(self) -> str:

@@ -5,9 +5,11 @@ YAML with one line per step and artifact (each a JSON object), so that a commit 
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +160,42 @@ def read_header(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return found
+
+
+def locate_run(head: Mapping[str, Any], folder: str, usual: str) -> tuple[str, str, dict[str, str]]:
+    """The name of a run by the header of its lock, its earlier folder if it was moved ('' = it was not), and its parameters
+    where it is now. `usual`: the name of a run that was started in this folder."""
+    params = dict(head.get(_PARAMS, {}))
+    name, listed = str(head.get("run") or usual), params.get("tasks", "")
+    if name == usual:
+        return name, "", params
+    old = f"{os.path.dirname(folder)}/{name}"
+    if os.path.basename(os.path.dirname(listed)) == name:  # the list was in the run's folder
+        old = os.path.dirname(listed)
+        params["tasks"] = f"{folder}/{os.path.basename(listed)}"
+    return name, old, params
+
+
+def relocate(lock: Lock, old: str, new: str) -> Lock:
+    """The lock of a run whose folder was moved: its paths, and the keys that are made of them."""
+
+    def moved(paths: Mapping[str, Any]) -> dict[str, Any]:
+        return {f"{new}{path[len(old) :]}" if path.startswith(f"{old}/") else path: paths[path] for path in paths}
+
+    def step(record: StepRecord) -> StepRecord:
+        reads, made = moved(record.reads), moved(record.made)
+        if reads == record.reads:
+            return replace(record, made=made)
+        return replace(record, key=hash_parts(record.parts, reads), reads=reads, made=made)
+
+    steps = {name: step(record) for name, record in lock.steps.items()}
+    return replace(lock, steps=steps, artifacts=moved(lock.artifacts))
+
+
+def hash_parts(parts: Mapping[str, str], reads: Mapping[str, str]) -> str:
+    """The key of a step: the hash over the parts of its fingerprint and the digests of its inputs."""
+    text = json.dumps([sorted(parts.items()), sorted(reads.items())], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def build_step_record(values: Mapping[str, Any]) -> StepRecord:

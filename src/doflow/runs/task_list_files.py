@@ -1,4 +1,4 @@
-"""Finds the task lists of a project: those of spec-kit, OpenSpec, Kiro and BMAD, and a plain tasks.md."""
+"""The task lists of a project, those of spec-kit, OpenSpec, Kiro and BMAD and a plain tasks.md, and the phases of a run's list."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from doflow.flow import task_lists
+from doflow.flow import backlog, markdown, task_lists
+from doflow.flow.markdown import Phase
+from doflow.flow.model import Step
 from doflow.runs import lockfile
+from doflow.runs.context import RunContext
 from doflow.runs.fingerprint import ProjectFiles
 from doflow.util.errors import UsageError
 
@@ -63,6 +66,51 @@ def choose_task_list(root: Path, given: str, folder: str, flow: str) -> str:
 def run_folder(path: str) -> str:
     """The folder of the list if it is the run's folder, too: not the project itself, nor a folder of many lists."""
     return os.path.dirname(path) if os.path.basename(path).lower() == "tasks.md" else ""
+
+
+def phases_to_work(step: Step, context: RunContext) -> tuple[Phase, ...]:
+    """What this command works on: the phases of the step's list, or with --task one task of it."""
+    if not context.options.task:
+        return listed_phases(step, context)
+    text = context.files.text(context.phases(step)) or ""
+    return (task_lists.task_section(text, find_task(context.phases(step), text, context.options.task)),)
+
+
+def find_task(path: str, text: str, name: str) -> task_lists.Task:
+    """The one task of a list with this id; `2/T014` is the one of phase 2."""
+    found = () if markdown.is_backlog(path) else task_lists.parse_task_list(text).find(name)
+    show = f"doflow tasks show {path}"
+    if not found:
+        raise UsageError(f"{path} has no task {name}", show)
+    if len(found) > 1:
+        lines = ", ".join(str(task.line) for task in found)
+        raise UsageError(
+            f"{path} has {len(found)} tasks {name} (lines {lines})", f"name its phase, as in --task=2/{name}; {show}"
+        )
+    return found[0]
+
+
+def listed_phases(step: Step, context: RunContext) -> tuple[Phase, ...]:
+    """The phases of an implement step's list as they are worked; a list without phases counts as one phase."""
+    path = context.phases(step)
+    text = context.files.text(path) or ""
+    if markdown.is_backlog(path):
+        return backlog.subtask_phases(text, path)
+    whole = (Phase("all", os.path.basename(path), text, 1),)
+    if f"{step.id}:all" in context.record.steps:  # done as a whole, by a version that knew only `## Phase N: title`
+        return whole
+    sections = task_lists.phase_sections(text) or whole
+    return tuple(part for phase in sections for part in _parts(step, phase, context))
+
+
+def _parts(step: Step, phase: Phase, context: RunContext) -> tuple[Phase, ...]:
+    """A long phase in parts. It stays whole, or in parts, if some of it was done so."""
+    name, record = f"{step.id}:{phase.number}", context.record
+    if name in record.steps or name in record.returned:
+        return (phase,)
+    prefix, most = f"{step.id}:{task_lists.part_prefix(phase.number)}", context.settings.max_tasks
+    divided = any(known.startswith(prefix) for known in (*record.steps, *record.returned))
+    return task_lists.phase_parts(phase) if divided or task_lists.has_more_tasks(phase.text, most) else (phase,)
 
 
 def _existing(root: Path, given: str) -> str:

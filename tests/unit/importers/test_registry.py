@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,79 @@ def test_every_format_at_once_gives_valid_flows(tmp_path: Path) -> None:
     assert [one.flow for one in made] == ["speckit", "openspec", "kiro", "bmad", "taskmaster", "beads"]
     put(tmp_path, {file.path: file.text for one in made for file in one.files})
     assert all(loader.load_flow(tmp_path / f"flows/{one.flow}.yaml", tmp_path) for one in made)
+
+
+TAGS = {
+    "master": {"tasks": [{"id": 1, "title": "A", "status": "done"}]},
+    "beta": {"tasks": [{"id": 1, "title": "B", "status": "pending"}]},
+}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        PROJECT,
+        {".specify/workflows/x/workflow.yml": "workflow: {id: lean}\nsteps:\n- {id: a, command: speckit.plan}\n"},
+        {".specify/workflows/x/workflow.yml": "workflow: {id: feature}\nsteps:\n- {id: a, command: speckit.plan}\n"},
+        {".taskmaster/tasks/tasks.json": json.dumps(TAGS)},
+        {
+            "docs/stories/sprint-status.yaml": STATUS.replace("ready-for-dev", "review"),
+            "docs/stories/1-2-out.md": "- [x] a",
+        },
+    ],
+    ids=["every format", "a workflow", "a workflow with a packaged name", "a tag", "all stories built"],
+)
+def test_the_commands_to_type_name_flows_that_the_import_writes(tmp_path: Path, files: dict[str, str]) -> None:
+    put(tmp_path, files)
+    tree = list_project(tmp_path)
+
+    for found in registry.find_formats(tree):
+        words = [command.split() for command in found.next]
+        named = [word[1] for word in words if word[0] == "doit" and word[1] != "implement"]
+        if ["doflow", "import", found.format] in words:
+            flows = [made.flow for made in registry.import_format(tree, found.format)]
+            assert named == flows[:1], found.format
+        elif found.format != "dot":
+            assert named == [], found.format
+
+
+SCHEMA = "name: x\nartifacts:\n- {id: a, generates: a.md}\n- {id: b, generates: b.md, requires: %s}\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "problem"),
+    [
+        ("openspec/schemas/x/schema.yaml", SCHEMA % "[{c: d}]", "4:38: unknown artifact {'c': 'd'}"),
+        ("openspec/schemas/x/schema.yaml", SCHEMA % "[[a]]", "4:38: unknown artifact ['a']"),
+        ("openspec/schemas/x/schema.yaml", SCHEMA % "7", "4:38: unknown artifact 7"),
+        (".beads/issues.jsonl", '{"id": " ", "title": "A", "status": "open"}', "1:1: not an issue of beads: no `id`"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_its_line(tmp_path: Path, path: str, text: str, problem: str) -> None:
+    put(tmp_path, {path: text})
+
+    with pytest.raises(FlowError) as refused:
+        registry.import_format(list_project(tmp_path), path)
+
+    assert str(refused.value) == f"{path}:{problem}"
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("openspec/schemas/x/schema.yaml", SCHEMA % "a"),
+        ("openspec/schemas/x/schema.yaml", SCHEMA % "[a]" + "apply: {tracks: [b.md]}\n"),
+        (".specify/workflows/x/workflow.yml", "workflow: {id: x}\nsteps:\n- {id: a, type: gate, options: 3}\n"),
+        (".taskmaster/tasks/tasks.json", '{"tasks": [{"id": 1, "title": "A", "status": "pending", "subtasks": 2.5}]}'),
+    ],
+)
+def test_a_value_of_the_wrong_type_does_not_stop_an_import(tmp_path: Path, path: str, text: str) -> None:
+    put(tmp_path, {path: text})
+
+    (made,) = registry.import_format(list_project(tmp_path), path)
+
+    put(tmp_path, {file.path: file.text for file in made.files})
+    assert loader.load_flow(tmp_path / f"flows/{made.flow}.yaml", tmp_path)
 
 
 @pytest.mark.parametrize(

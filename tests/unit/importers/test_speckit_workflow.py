@@ -296,6 +296,14 @@ def test_implement_works_through_the_task_list(tmp_path: Path) -> None:
     assert flow["steps"]["again"]["writes"] == ["**"]
 
 
+def test_a_step_with_the_name_of_an_artifact_makes_a_file_of_its_own(tmp_path: Path) -> None:
+    _, flow = converted(
+        tmp_path, "  - {id: first, command: speckit.plan}\n  - {id: plan, type: prompt, prompt: Compare.}\n"
+    )
+
+    assert [step["makes"] for step in flow["steps"].values()] == ["plan.md", "plan-2.md"]
+
+
 def test_inputs_with_taken_names_are_renamed(tmp_path: Path) -> None:
     inputs = "inputs: {issue: {required: true}, Branch: {default: x}, integration: {default: auto}, n: {enum: [a]}}\n"
 

@@ -43,7 +43,7 @@ def adopt(args: Namespace) -> int:
         if phase is not None:
             return _one(args, command, work, *phase)
         step = _step(work, args.step, args.anyway)
-        if _settled(step, context):
+        if _settled(step, context) and not (args.anyway and _faults(step, context)):
             message = f"{step.id} is up to date and has no edits: nothing to adopt"
             return decisions.print_result(args, context, message, step=step.id, adopted=[])
         if not args.anyway:
@@ -128,6 +128,13 @@ def _settled(step: Step, context: RunContext) -> bool:
     lines = [line for line in step_status.list_lines(context) if line.role in step_status.WORK]
     own = [line for line in lines if step.id in (line.step, line.name)]
     return bool(own) and not any(line.reasons or line.edited for line in own)
+
+
+def _faults(step: Step, context: RunContext) -> str:
+    """What is wrong with the task lists of an up-to-date step: the flow may ask for another form than when they were made."""
+    return (
+        checks.check_tasks(step, [context.files.path(made) for made in step.makes], context) if step.check.tasks else ""
+    )
 
 
 def _contract(step: Step, context: RunContext) -> None:

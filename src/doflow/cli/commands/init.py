@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -42,7 +44,11 @@ agents:
 # retry: {{max_retries: 2, backoff_seconds: 30}}
 # protect: [LICENSE, "*.lock"]     # agents may not change these files
 # git: {{branch: new}}              # or current: stay on the checked-out branch
+{tests}
 """
+_TESTS = 'test_command: {command}     # must pass after each phase of `doit implement`; change it, or "" for no tests'
+_NO_TESTS = "# test_command: make test          # must pass after each phase of `doit implement`"
+_NPM_DEFAULT = "no test specified"
 
 FLOW = """\
 # A flow is a list of steps. A step runs once, and again only when something it depends on changes.
@@ -143,9 +149,40 @@ def _settings(root: Path, agent: str) -> list[str]:
         missing = f"none of {', '.join(_PROGRAMS)} is on your PATH; the rehearsal agent makes placeholders, offline"
         why = missing if use == "rehearsal" else f"found at {shutil.which(use)}"
     profile = "{use: command, argv: [python3, tools/agent.py]}" if use == "command" else f"{{use: {use}}}"
-    made = _written(root, "doflow.yaml", SETTINGS.format(profile=profile))
+    command = find_test_command(root)
+    tests = _TESTS.format(command=command) if command else _NO_TESTS
+    made = _written(root, "doflow.yaml", SETTINGS.format(profile=profile, tests=tests))
     say(f"  agent: {use} ({why})")
+    if command:
+        say(f"  test_command: {command}")
     return made
+
+
+def find_test_command(root: Path) -> str:
+    """The command that runs the project's tests, if it is obvious: `make test`, or that of the only language found."""
+    if re.search(r"^test:", _text(root / "Makefile"), re.M):
+        return "make test"
+    pytest = "[tool.pytest" in _text(root / "pyproject.toml") or (root / "pytest.ini").is_file()
+    found = {
+        "python3 -m pytest -q": pytest or any((root / "tests").glob("test_*.py")),
+        "npm test": _has_npm_test(_text(root / "package.json")),
+        "cargo test": (root / "Cargo.toml").is_file(),
+        "go test ./...": (root / "go.mod").is_file(),
+    }
+    commands = [command for command, is_used in found.items() if is_used]
+    return commands[0] if len(commands) == 1 else ""
+
+
+def _has_npm_test(package: str) -> bool:
+    try:
+        script = json.loads(package)["scripts"]["test"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return _NPM_DEFAULT not in str(script)
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", "replace") if path.is_file() else ""
 
 
 def _flow(root: Path, name: str) -> list[str]:

@@ -201,7 +201,7 @@ def as_started(context: RunContext) -> RunContext:
     run = context.run
     if not run.fresh or not run.goal or step_status.is_on_other_branch(context):
         return context
-    goal = catalogue.goal_text(run.goal, context.input).encode("utf-8", "surrogateescape")
+    goal = context.input_bytes
     return context.with_files(context.files.with_pending({f"{run.dir}/{context.input}": goal}))
 
 

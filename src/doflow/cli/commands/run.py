@@ -12,7 +12,7 @@ from doflow.util.errors import UsageError
 from doflow.util.timestamps import now
 
 ABOUT = "run a flow: same as `doit FLOW`, with --json and any characters in goals"
-FLAGS = ("next", "record", "auto-approve", "reopen", "new", "json", "help")
+FLAGS = ("next", "record", "optional", "auto-approve", "reopen", "new", "json", "help")
 _QUICK = frozenset({"flow", "goal", "run", "json", "project-dir"})
 HELP = """usage: doflow run [FLOW[:STEP]] [options]
 
@@ -25,6 +25,8 @@ options:
   --next               run only the next step that is not done
   --force STEP[,STEP]  run these steps again
   --redo PHASE[,PHASE] run these phases again, also if their boxes are ticked
+  --task ID            do only this task of the task list
+  --optional           do the optional tasks of the task list, too
   --agent NAME         the agent for all steps, overriding the flow
   --budget LIMIT       total budget of the run: 5 (US dollars), 500000tokens, none
   --record             record every agent call, to read and for the agent `replay`

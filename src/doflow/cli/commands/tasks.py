@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def tasks(args: argparse.Namespace) -> int:
-    text = _load(args.file)
+    text = read_list_file(args.file)
     if args.deed == "done":
         return _mark_done(args.file, text, args.task)
     if args.deed == "show":
@@ -118,7 +118,7 @@ def _require_list(path: str, text: str) -> TaskList:
     return tasks
 
 
-def _load(path: str) -> str:
+def read_list_file(path: str) -> str:
     """The text of a file, byte for byte. What is not a regular file is not opened: a FIFO would block."""
     try:
         found = os.stat(path)

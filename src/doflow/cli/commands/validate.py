@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from doflow.agents import registry
+from doflow.cli.commands import tasks
 from doflow.cli.output import count_of, say, say_json, unknown_flow
 from doflow.config import project, settings
 from doflow.engine.lifecycle import start
@@ -18,6 +19,7 @@ from doflow.flow.dot.model import Pipeline
 from doflow.flow.dot.validate import Diagnostic
 from doflow.flow.model import Flow, Origin, Profile, Settings
 from doflow.flow.parsing import graph_checks, loader, static_checks
+from doflow.flow.task_lists import TaskList, parse_task_list
 from doflow.hooks import machine_loader
 from doflow.supervise.runner import orchestrator
 from doflow.util.errors import FlowError, Problem, UsageError
@@ -28,7 +30,8 @@ EXAMPLES = """\
   doflow validate feature             one flow
   doflow validate drafts/new.yaml     a file outside flows/
   doflow validate --strict            treat warnings as errors
-  doflow validate auth.dot            a DOT pipeline"""
+  doflow validate auth.dot            a DOT pipeline
+  doflow validate specs/x/tasks.md    a task list of any format"""
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -41,6 +44,9 @@ def validate(args: Namespace) -> int:
     dots = [word for word in args.what if word.endswith((".dot", ".gv"))]
     if dots and len(dots) == len(args.what):
         return _pipelines(dots, args)
+    lists = [word for word in args.what if word.endswith((".md", ".markdown"))]
+    if lists and len(lists) == len(args.what):
+        return _task_lists(lists, args)
     root = project.find()
     problems: list[Problem] = []
     chosen = _settings(root, problems)
@@ -67,6 +73,35 @@ def validate(args: Namespace) -> int:
         say_json({"ok": not problems, "flows": about, "problems": found, "warnings": doubts})
     else:
         _print(root, flows, problems, warnings)
+    return 1 if problems else 0
+
+
+def _task_lists(paths: list[str], args: Namespace) -> int:
+    """Task lists of any format: what keeps a file from being one, and warnings, each with its line."""
+    problems: list[Problem] = []
+    warnings: list[Problem] = []
+    read: list[tuple[str, TaskList]] = []
+    for path in paths:
+        found = parse_task_list(tasks.read_list_file(path))
+        remarks = [one._replace(file=path) for one in found.problems]
+        if found.phases and not (args.strict and remarks):
+            read.append((path, found))
+            warnings += remarks
+        else:
+            problems += remarks
+    if args.json:
+        about = [{"file": path, "style": one.style, "phases": len(one.phases), "tasks": len(one.tasks)}
+                 for path, one in read]  # fmt: skip
+        wrong, doubts = [problem._asdict() for problem in problems], [warning._asdict() for warning in warnings]
+        say_json({"ok": not problems, "task_lists": about, "problems": wrong, "warnings": doubts})
+    else:
+        for path, one in read:
+            count = f"{count_of(len(one.phases), 'phase')}, {count_of(len(one.tasks), 'task')}"
+            say(f"ok  {path}  (task list: {one.style}, {count})")
+        for problem in problems:
+            say(str(problem))
+        for warning in warnings:
+            say(f"warning: {warning}")
     return 1 if problems else 0
 
 

@@ -169,7 +169,10 @@ def _reads(line: Line, step: Step, context: RunContext) -> list[dict[str, Any]]:
         number = line.name.partition(":")[2]
         reads = (replace(read, path=markdown.phase_path(read.path, number)) for read in step.reads)
         step = replace(step, reads=tuple(reads))
-    for path, now in context.key(step).reads.items():
+    key = context.key(step)
+    for path, now in key.reads.items():
+        if line.role in ("phase", "phases") and not now and path not in key.missing:
+            continue  # optional inputs that a list of another tool may have
         bare = path.partition("#")[0]
         held = context.record.artifacts.get(bare)
         author = "person" if held and freshness.has_manual_edit(bare, context) else held.author if held else ""

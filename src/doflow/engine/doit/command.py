@@ -158,7 +158,8 @@ class FlowRun(Run):  # type: ignore[misc]
             outfile = sys.stdout
         reporter = given["reporter"]
         base = self.reporters[reporter] if isinstance(reporter, str) else reporter
-        once = any(work.context.options.next for work in session.works.values())
+        once = any(work.context.options.next or work.context.options.task for work in session.works.values())
+        alone = any(work.context.options.task for work in session.works.values())
         if once or len(session.works) > 1:  # two flows use two branches: run them one after the other
             given["num_process"] = 0
         done: set[str] = set()
@@ -177,7 +178,7 @@ class FlowRun(Run):  # type: ignore[misc]
                 signal.signal(number, signal.SIG_IGN)
         self.control = self.task_list = None
         try:
-            return _end(session, self.sel_tasks or (), result, interrupted, enough=once and bool(done))
+            return _end(session, self.sel_tasks or (), result, interrupted, enough=once and (bool(done) or alone))
         finally:
             if session.code != INTERRUPTED:  # otherwise a second ^C would spoil an orderly end
                 for number, handler in old.items():

@@ -30,6 +30,8 @@ _FLAGS = (
     ("next", bool, False, "run only the next step that is not done"),
     ("force", str, "", "run these steps again: a,b"),
     ("redo", str, "", "run these phases again, also if their boxes are ticked: 1,2"),
+    ("task", str, "", "do only this task of the task list: T014"),
+    ("optional", bool, False, "do the optional tasks of the task list, too"),
     ("completed", str, "", "mark these steps as done: a,b"),
     ("reopen", bool, False, "continue a finished run, or continue on another branch"),
     ("issue", str, "", "the issue this run belongs to"),

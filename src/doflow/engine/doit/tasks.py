@@ -78,6 +78,7 @@ def open_run(session: Session, flow: str, given: Mapping[str, Any]) -> ActiveRun
         bool(given.get("next")), _step_names(given, "force", flow) | again, _step_names(given, "completed", flow),
         bool(given.get("reopen")), bool(given.get("auto_approve")), given.get("agent") or "",
         given.get("budget") or "", bool(given.get("record")), redo,
+        given.get("task") or "", bool(given.get("optional")),
     )  # fmt: skip
     if found.has_params_in_paths:
         found = expansion.expand_flow(found, run_params(run, found))
@@ -94,7 +95,7 @@ def open_run(session: Session, flow: str, given: Mapping[str, Any]) -> ActiveRun
     if not run.fresh and not options.reopen and context.head.branch != run.branch:
         context.freeze(resolve_run.is_finished(session, run))
     if session.executing:
-        named = options.force or options.completed or options.budget
+        named = options.force or options.completed or options.budget or options.task
         if named or (not run.fresh and run.branch != context.head.branch):
             adoption.validate_options(context)
         _ready(session, work)

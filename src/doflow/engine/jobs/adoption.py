@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from doflow.engine import checks
 from doflow.engine.jobs.commit import commit_lock, markers_in_artifact, phases_record
 from doflow.flow import findings, markdown, task_lists
 from doflow.flow.model import Step
 from doflow.flow.parsing import syntax
 from doflow.git import refs
-from doflow.runs import fingerprint, freshness, lockfile, next_steps, run_history
+from doflow.runs import fingerprint, freshness, lockfile, next_steps, run_history, task_list_files
 from doflow.runs.context import RunContext
 from doflow.runs.lockfile import Artifact, StepRecord
 from doflow.util import timestamps
@@ -60,7 +61,7 @@ def adopt_phase(context: RunContext, step: Step, number: str, why: str) -> tuple
 
 def review_report(step: Step, context: RunContext) -> tuple[str, ...]:
     """The report of a review so far; the user may adopt it with findings still open."""
-    path = findings.findings_file(context.run.dir, step.id) if step.kind == "review" else ""
+    path = context.findings_path(step.id) if step.kind == "review" and context.given else ""
     return (path,) if path and context.files.digest(path) else ()
 
 
@@ -103,6 +104,7 @@ def _record(step: Step, context: RunContext) -> StepRecord:
     made = {path: context.files.digest(path) for path in map(context.files.path, step.makes)}
     by = {**freshness.current_settings(step, context), "agent": "person"}
     by |= {"marker": "artifact"} if markers_in_artifact(step, context) else {}
+    by |= {"tasks": checks.lists_digest(step, context)} if step.check.tasks else {}
     return StepRecord(key.key, key.parts, key.reads, made, _marker(step, context), by, timestamps.now())
 
 
@@ -131,6 +133,8 @@ def validate_options(context: RunContext) -> None:
     if context.options.budget:
         syntax.parse_budget(context.options.budget)
     known = [step.id for step in context.flow.steps]
+    if context.options.task:
+        _check_task(context)
     for name in sorted(context.options.force | context.options.completed):
         step, _, part = name.partition(":")
         if step not in known:
@@ -166,11 +170,12 @@ def adopt_ticked_phases(context: RunContext, begin: Callable[[], None]) -> None:
         path = context.phases(step) if step.kind == "implement" else ""
         if not path or path in made or markdown.is_backlog(path) or _has_worked(step, context):
             continue
-        phases = [(phase, key) for phase, key in freshness.phase_keys(step, context)]
+        phases = freshness.phase_keys(step, context, every=True)
         ticked = [
             (phase, key)
             for phase, key in phases
-            if task_lists.is_ticked(phase.text) and phase.number not in context.options.redo
+            if task_lists.is_ticked(phase.text, context.options.optional)
+            and not {phase.number, phase.part_of} & context.options.redo
         ]
         if not ticked:
             continue
@@ -190,6 +195,16 @@ def _has_worked(step: Step, context: RunContext) -> bool:
     """Was an agent called for this step, or one of its phases recorded?"""
     names = (*context.record.steps, *context.record.returned, *context.record.started)
     return any(name.partition(":")[0] == step.id for name in names)
+
+
+def _check_task(context: RunContext) -> None:
+    """Raise if there is no task list yet, or no such task in it."""
+    step = next((found for found in context.flow.steps if found.kind == "implement"), None)
+    path = context.phases(step) if step else ""
+    if not path or not context.files.digest(path):
+        why = f"{path} does not exist yet" if path else "it has no implement step"
+        raise UsageError(f"{context.flow.name} has no task {context.options.task}: {why}", "doflow status")
+    task_list_files.find_task(path, context.files.text(path) or "", context.options.task)
 
 
 def _check_part(context: RunContext, name: str, part: str) -> None:
@@ -213,7 +228,9 @@ def _parts(step: Step, context: RunContext) -> list[str] | None:
     if context.run.fresh or not context.files.digest(context.phases(step)):
         return []
     try:
-        return [phase.number for phase, _ in freshness.phase_keys(step, context)]
+        keyed = freshness.phase_keys(step, context)
+        wholes = dict.fromkeys(phase.part_of for phase, _ in keyed if phase.part_of)
+        return [*(phase.number for phase, _ in keyed), *wholes]
     except DoflowError:
         return []
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from doflow.agents import call
 from doflow.engine.jobs.commit import find_marker
+from doflow.flow import task_lists
 from doflow.flow.model import Outcome, Status
 from doflow.git import history
-from doflow.runs import jobs
+from doflow.runs import jobs, task_list_files
 from doflow.runs.context import InPlace, RunContext
 from doflow.runs.jobs import Job
 
@@ -123,3 +124,13 @@ def _text(entry: Mapping[str, Any]) -> str:
             return stream.read().decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def tick_task(job: Job, context: RunContext) -> None:
+    """Tick the box of a task that was done alone, if its agent has not."""
+    path = context.phases(job.step)
+    with open(context.files.locate(path), "rb") as stream:
+        text = stream.read().decode("utf-8", "surrogateescape")
+    new = task_lists.tick(text, task_list_files.find_task(path, text, job.task))
+    if new != text:
+        context.place.write(path, new.encode("utf-8", "surrogateescape"))

@@ -23,7 +23,7 @@ def complete_job(job: Job, context: RunContext, outcome: Outcome) -> Outcome:
     with context.guard:
         record, artifacts = _record(job, context, outcome)
         context.complete(job.name, record, artifacts)
-        if job.last or (job.step.kind == "implement" and record.marker):
+        if not job.task and (job.last or (job.step.kind == "implement" and record.marker)):
             _whole(job, context, record)
         if job.phase and markdown.is_backlog(job.step.phases):
             artifacts |= update_backlog_statuses(job.step, context)
@@ -178,7 +178,8 @@ def _committed(job: Job, context: RunContext, artifacts: Mapping[str, Artifact])
         return str(intent["new"])
     paths = {*entry.get("files", {}), *artifacts, f"{context.run.dir}/{lockfile.NAME}"}
     paths |= {f"{context.run.dir}/{name}" for name in (*context.given, *(path for path, _ in context.flow.inputs))}
-    message = _message(context, _subject(job, context), job.step.id, job.key.key, job.phase.number if job.phase else "")
+    number = job.phase.number if job.phase else ""
+    message = _message(context, _subject(job, context), job.step.id, job.key.key, number, job.body)
     verifies = context.settings.verify and job.phase and job.step.kind == "implement"
     verify = commit_hooks.make_commit_verifier(job, context) if verifies else None
     made = _commit(context, tuple(sorted(paths)), message, job.where, job.paid, verify, entry.get("contents", {}))
@@ -220,8 +221,9 @@ def _subject(job: Job, context: RunContext) -> str:
         return job.subject
     params = context.params_of(job.step)
     if job.phase:
-        params = params | {"phase": job.phase.number, "title": job.phase.title, "step": job.step.id}
-        usual = "{step}: {title}" if job.phase.number == "all" else "Phase {phase}: {title}"
+        number = job.phase.part_of or job.phase.number
+        params = params | {"phase": number, "title": job.phase.title, "step": job.step.id}
+        usual = "{step}: {title}" if number == "all" else "Phase {phase}: {title}"
         return fingerprint.substitute(job.step.commit or usual, params)
     if job.step.commit:
         return fingerprint.substitute(job.step.commit, params)
@@ -235,8 +237,10 @@ def _one_line(subject: str) -> str:
     return " ".join(printable.split())[:120].rstrip()
 
 
-def _message(context: RunContext, subject: str, step: str, key: str, phase: str = "") -> str:
-    lines = [_one_line(subject) or _one_line(f"{step} of {context.run.name}"), "", f"Doflow-Run: {context.run.name}"]
+def _message(context: RunContext, subject: str, step: str, key: str, phase: str = "", body: str = "") -> str:
+    lines = [_one_line(subject) or _one_line(f"{step} of {context.run.name}"), ""]
+    lines += [body.strip(), ""] if body.strip() else []
+    lines += [f"Doflow-Run: {context.run.name}"]
     lines += [f"Doflow-Step: {step}"] if step else []
     lines += [f"Doflow-Phase: {phase}"] if phase else []
     lines += [f"Doflow-Key: {key}"] if key else []

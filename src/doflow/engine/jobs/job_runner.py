@@ -224,31 +224,20 @@ def _interrupted(job: Job, context: RunContext) -> Outcome:
 
 
 def accept_result(
-    job: Job,
-    context: RunContext,
-    fence: Workspace,
-    outcome: Outcome,
-    attempt: int,
-    repairs: int = 0,
+    job: Job, context: RunContext, fence: Workspace, outcome: Outcome, attempt: int, repairs: int = 0,
     unfinished: bool = False,
-) -> Outcome:
+) -> Outcome:  # fmt: skip
     """Record the result as `returned` if nothing out of scope was written. After this no call is repeated."""
     if not outcome.ok:
         return outcome
     with context.guard:
+        about: dict[str, Any] = {"repairs": repairs, "unfinished": unfinished, "layers": fence.layers(job)}
         if fence.layers(job) and (job.paid or job.step.repair):  # the call is over, whatever is found in what it wrote
-            agent_results.record_returned(
-                job,
-                context,
-                {},
-                outcome,
-                attempt,
-                repairs=repairs,
-                layers=fence.layers(job),
-                unseen=True,
-                unfinished=unfinished,
-            )
+            agent_results.record_returned(job, context, {}, outcome, attempt, **about, unseen=True)
         changes, strays = fence.look(job) if fence.watches(job) else ((), ())
+        if job.task and changes and not strays:
+            agent_results.tick_task(job, context)
+            changes, strays = fence.look(job)
         files = agent_results.changed_files(job, context, changes)
         if strays:
             checked = replace(job, makes=()) if unfinished else job
@@ -263,8 +252,7 @@ def accept_result(
             message = f"the agent of {job.name} finished without changing any file"
             context.events.add("warning", **job.where, message=message)
         if job.commits or files:
-            work = fence.work(job) if job.watched else ""
-            about = {"repairs": repairs, "work": work, "unfinished": unfinished, "layers": fence.layers(job)}
+            about |= {"work": fence.work(job) if job.watched else "", "layers": fence.layers(job)}
             agent_results.record_returned(job, context, files, outcome, attempt, **about)
     return outcome
 
@@ -285,7 +273,8 @@ def _open_tasks(job: Job, context: RunContext) -> tuple[str, ...]:
     if job.step.kind != "implement" or job.phase is None or same or job.key.key in context.record.phase_keys(job.name):
         return ()
     tasks = task_lists.parse_task_list(job.phase.text).tasks
-    return tuple(f"{task.id} {task.text}".strip() for task in tasks if not task.done and not task.optional)
+    wanted = [task for task in tasks if not task.done and (context.options.optional or not task.optional)]
+    return tuple(f"{task.id} {task.text}".strip() for task in wanted)
 
 
 def check_result(job: Job, context: RunContext, fence: Workspace, outcome: Outcome) -> str:
@@ -302,7 +291,7 @@ def check_returned_result(
     job: Job, context: RunContext, fence: Workspace, entry: Mapping[str, Any], outcome: Outcome
 ) -> str:
     """Check a result of an earlier process; a check command is watched here, too."""
-    if not (fence.watches(job) and job.step.check.run):
+    if not (fence.watches(job) and (job.step.check.run or job.step.check.tests)):
         return check_result(job, context, fence, outcome)
     with context.guard:
         fence.enter(job, entry)
@@ -318,7 +307,7 @@ def check_returned_result(
 
 def check_artifacts(job: Job, context: RunContext, fence: Workspace) -> str:
     """What is wrong with the artifacts; '' = nothing."""
-    if not (fence.watches(job) and job.step.check.run):
+    if not (fence.watches(job) and (job.step.check.run or job.step.check.tests)):
         return checks.problems(job.step, job.makes, context)
     with by_command(job, context, fence, check=True):
         return checks.problems(job.step, job.makes, context)

@@ -136,8 +136,7 @@ def _create(context: RunContext) -> None:
         head, known = context.head, branch in refs.branch_names(context.head)
         context.switched_to(refs.switch_branch(head, branch) if known else refs.make_branch(head, branch, head.commit))
     if context.input in context.given:
-        text = catalogue.goal_text(run.goal, context.input).encode("utf-8", "surrogateescape")
-        atomic_files.write_file(str(context.run_dir / context.input), text, sync=False)
+        atomic_files.write_file(str(context.run_dir / context.input), context.input_bytes, sync=False)
     if context.flow.in_sessions:
         _write_session_files(context)
     write_subflow_inputs(context)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from doflow.agents import call
+from doflow.engine import checks
 from doflow.engine.jobs import agent_results, commit, job_runner, outcomes
-from doflow.flow import markdown, tasklist
+from doflow.flow import markdown, task_lists
 from doflow.flow.model import Outcome, Status, Step
 from doflow.git import history
 from doflow.guard import early_code
@@ -12,6 +13,8 @@ from doflow.guard.workspace.interface import Workspace
 from doflow.runs import freshness, next_steps, session_layout
 from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
+from doflow.runs.lockfile import StepRecord
+from doflow.util import timestamps
 from doflow.util.errors import DoflowError, Undecided, UsageError
 from doflow.util.hints import Next
 
@@ -33,7 +36,10 @@ def run(step: Step, number: str, context: RunContext, fence: Workspace) -> Outco
     if number == "all":
         message = f"{context.phases(step)} has no `## Phase N: title`: implementing all of it in one call"
         context.events.add("warning", step=step.id, message=message)
-    job = Job(step, key, (), step.writes, phase, last=found[0] == len(keyed) - 1, of=len(keyed))
+    task = context.options.task
+    subject = f"{task.rpartition('/')[2]}: {phase.title}" if task and not step.commit else ""
+    last = found[0] == len(keyed) - 1
+    job = Job(step, key, (), step.writes, phase, last=last, subject=subject, of=len(keyed), task=task)
     if agent_results.find_returned(job, job_runner.view_of(job, context, fence)) is None:
         paused = _unclean(job, context) if fence.kind_of(job) == "in-place" else None
         if paused is not None:
@@ -47,7 +53,28 @@ def run(step: Step, number: str, context: RunContext, fence: Workspace) -> Outco
     outcome = job_runner.run_job(job, context, fence, call.call_agent)
     if outcome.status not in (Status.DONE, Status.PAUSED, Status.RATE_LIMITED, Status.CANCELLED):
         _mark(job, context, "Failed")
+    if task and outcome.ok:
+        _say_what_is_open(step, context)
     return outcome
+
+
+def _say_what_is_open(step: Step, context: RunContext) -> None:
+    """After a task alone: a phase whose tasks were all done alone is done; the other open tasks are named."""
+    steps = context.record.steps
+    for phase, key in freshness.phase_keys(step, context, every=True):
+        tasks = [task for task in task_lists.parse_task_list(phase.text).tasks if not task.optional and not task.head]
+        names = [f"{step.id}:{task_lists.task_section(phase.text, task).number}" for task in tasks]
+        if f"{step.id}:{phase.number}" not in steps and tasks and all(name in steps for name in names):
+            record = StepRecord(key.key, key.parts, by=steps[names[-1]].by, at=timestamps.now())
+            context.complete(f"{step.id}:{phase.number}", record, {})
+            commit.commit_lock(context, f"Finish phase {phase.number}: {phase.title}", (), step.id)
+    path = context.phases(step)
+    left = [task for task in task_lists.parse_task_list(context.files.text(path) or "").tasks if not task.done]
+    shown = ", ".join(task.id for task in left[:_SHOWN]) + (
+        f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+    )
+    message = f"open in {path}: {shown}" if left else f"nothing is open in {path}"
+    context.events.add("warning", step=step.id, message=message)
 
 
 def _mark(job: Job, context: RunContext, status: str) -> None:
@@ -95,16 +122,18 @@ def _phases(step: Step, context: RunContext) -> DoflowError | None:
     if text is None or markdown.is_backlog(path):
         return None
     maker = next((found for found in context.flow.steps if path in map(context.files.path, found.makes)), None)
-    checked = maker is not None and maker.check.tasks
+    form = maker.check.tasks if maker else ""
     if not text.strip():
-        refusal = Undecided if checked else UsageError
+        refusal = Undecided if form else UsageError
         return refusal(f"{step.id} has nothing to do: {path} is empty", f"fix {path}", _way_out(maker, context))
-    faults = tasklist.parse_task_list(text).problems if checked else ()
+    checked = form and not checks.is_adopted_list(path, context)
+    faults = checks.task_list_faults(text, form)[0] if checked else ()
     if faults and maker and not freshness.phases_are_fresh(step, context):  # else no agent is called
         lines = [f"  {path}:{fault.line}: {fault.message}" for fault in faults[:_SHOWN]]
         lines += [f"  and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
         message = f"{step.id} is waiting: its task list fails the checks of {maker.id}\n" + "\n".join(lines)
-        return Undecided(message, f"fix {path}", _way_out(maker, context))
+        adopt = Next(("doflow", "adopt", maker.id, "--anyway"), does="takes it as it is", link="or")
+        return Undecided(message, f"fix {path}", (*_way_out(maker, context), adopt))
     return None
 
 

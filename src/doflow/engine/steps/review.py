@@ -178,7 +178,7 @@ def _verdict(step: Step, context: RunContext, verdict: str, found: tuple[Finding
     if verdict != "NO-GO":
         conditions = fingerprint.short_hash(findings.format_findings(open_), 8) if open_ else ""
         return Outcome(Status.DONE, marker=findings.ReviewResult(verdict, conditions).marker)
-    path = findings.findings_file(context.run.dir, step.id)
+    path = context.findings_path(step.id)
     worst = "".join(f"\n    {line[2:]}" for line in findings.format_findings(open_).splitlines())
     edit = "edit and commit the code" if context.order.reviews_code(step) else "edit the reviewed files"
     adopt = Next(("doflow", "adopt", step.id), "to accept it anyway", link="or")
@@ -189,18 +189,21 @@ def _verdict(step: Step, context: RunContext, verdict: str, found: tuple[Finding
 
 def _done(step: Step, context: RunContext, outcome: Outcome) -> Outcome:
     """Record the review with its final key: the fixer may have changed its inputs."""
-    path = findings.findings_file(context.run.dir, step.id)
-    makes = (path,) if context.files.digest(path) else ()
+    path = context.findings_path(step.id)
+    files = {path: context.files.digest(path)} if context.files.digest(path) else {}
+    makes = (path,) if files and context.given else ()
+    body = (context.files.text(path) or "") if files and not makes else ""  # the file itself is not committed
     result = findings.review_result(outcome.marker)
-    job = Job(step, context.key(step), makes, (), subject=f"{step.id}: {result.verdict if result else outcome.marker}")
-    if makes:  # the review is done only when committed, whatever the lock file says
-        entry = context.events.add("returned", step=step.id, key=job.key.key, files={path: context.files.digest(path)})
+    subject = f"{step.id}: {result.verdict if result else outcome.marker}"
+    job = Job(step, context.key(step), makes, (), subject=subject, body=body)
+    if files:  # the review is done only when committed, whatever the lock file says
+        entry = context.events.add("returned", step=step.id, key=job.key.key, files=files if makes else {})
         context.record.agent_returned(step.id, entry)
     return complete_job(job, context, outcome)
 
 
 def _write(step: Step, context: RunContext, verdict: str, rounds: int, depth: str, found: tuple[Finding, ...]) -> None:
-    path = findings.findings_file(context.run.dir, step.id)
+    path = context.findings_path(step.id)
     text = findings.findings_document(step.id, verdict, rounds, depth, found)
     with context.guard:
         held = context.record.returned.get(step.id, {}).get("files", {}).get(path)
@@ -209,7 +212,8 @@ def _write(step: Step, context: RunContext, verdict: str, rounds: int, depth: st
             message = f"{path}: edited before it was committed; your version is in quarantine"
             context.events.add("warning", step=step.id, message=message, hint="doflow quarantine list")
         atomic_files.write_file(str(context.root / path), text.encode())
-        context.record.add_artifacts({path: Artifact(context.files.digest(path), "doflow", step.id)})
+        if context.given:
+            context.record.add_artifacts({path: Artifact(context.files.digest(path), "doflow", step.id)})
 
 
 def _worst(outcomes: list[Outcome]) -> Outcome | None:

@@ -44,9 +44,8 @@ class Prompts:
 
     def names(self, inner: str = "") -> list[str]:
         """The names of all prompt files in a folder."""
-        folders = [folder / inner for folder in self.folders]
-        found = {name for folder in folders if folder.is_dir() for name in os.listdir(folder) if name.endswith(".md")}
-        return sorted(found)
+        listed = (os.listdir(folder / inner) for folder in self.folders if (folder / inner).is_dir())
+        return sorted({name for names in listed for name in names if name.endswith(".md")})
 
     def _load(self, name: str) -> Prompt:
         path, packaged = self._find(syntax.artifact(name))
@@ -244,8 +243,9 @@ def _check(entry: RawStep, word: str, context: StepContext) -> Check:
     except InvalidSyntax as bad:
         context.problems.append(entry.problem((word, "schema"), bad.message, bad.hint))
     lists = {key: tuple(as_list(value[key])) for key in ("headings", "ends") if key in value}
+    tasks = {False: "", True: "any"}.get(value.get("tasks", False), "strict")
     command = ("sh", "-c", run) if isinstance(run, str) else tuple(run)
-    return Check(**{**value, **lists, "schema": schema, "run": command})
+    return Check(**{**value, **lists, "schema": schema, "tasks": tasks, "run": command})
 
 
 def _routes(entry: RawStep, word: str, context: StepContext) -> tuple[Route, ...]:

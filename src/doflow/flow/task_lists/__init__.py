@@ -3,7 +3,7 @@
 `parse_task_list(text)` returns a `TaskList`: its style, its phases with their tasks, and its problems. It takes any text and
 never raises; a text without a box has no phases, and its first problem says why. `tick(text, task)` returns the text with
 one box ticked and every other byte as it was. `TaskList.find("T014")` finds a task by its id. `phase_sections(text)` cuts the
-text into its phases.
+text into its phases, `phase_parts(phase)` a long phase into parts.
 
 Nothing here reads or writes files. Read a list with `errors="surrogateescape"` and `newline=""`, and write it the same way:
 line ends, a byte order mark and odd bytes then survive. The strict form is checked by `doflow.flow.tasklist`.
@@ -11,6 +11,27 @@ line ends, a byte order mark and odd bytes then survive. The strict form is chec
 
 from doflow.flow.task_lists.model import Phase, Task, TaskList
 from doflow.flow.task_lists.reader import parse_task_list, tick
-from doflow.flow.task_lists.sections import is_ticked, phase_sections
+from doflow.flow.task_lists.sections import (
+    has_more_tasks,
+    is_ticked,
+    part_prefix,
+    phase_parts,
+    phase_sections,
+    task_section,
+    without_optional,
+)
 
-__all__ = ["Phase", "Task", "TaskList", "is_ticked", "parse_task_list", "phase_sections", "tick"]
+__all__ = [
+    "Phase",
+    "Task",
+    "TaskList",
+    "has_more_tasks",
+    "is_ticked",
+    "parse_task_list",
+    "part_prefix",
+    "phase_parts",
+    "phase_sections",
+    "task_section",
+    "tick",
+    "without_optional",
+]

@@ -58,17 +58,16 @@ def _take_strays(
 ) -> Iterator[Problem]:
     """Add boxes outside the phases to the phase above them if they are tasks; checklists are left out.
 
-    Where tasks have ids, a box is a task if its id is of the same kind, or if it is indented below such a box.
+    Where tasks have ids, a box is a task if it has one too, of any kind, or if it is indented below such a box.
     """
     inside = [one for group in groups for one in group]
-    kinds = {one.kind for one in inside if one.id}
     has_ids = sum(1 for one in inside if one.id) * 2 > len(inside)
     before = 1 if division.rule == 3 else 0  # the head of a phase stays its first task
     for stray in division.strays:
         taken: list[NamedBox] = []
         for box in stray.boxes:
             one = by_line[box.line]
-            if not has_ids or one.kind in kinds or (taken and box.indent > taken[-1].box.indent):
+            if not has_ids or one.id or (taken and box.indent > taken[-1].box.indent):
                 taken.append(one)
         if stray.above < 0:
             groups[0][before:before] = taken
@@ -86,9 +85,8 @@ def _stray_problems(stray: Stray, taken: int, division: Division) -> Iterator[Pr
     if taken:
         yield _problem(line, f"{_count(taken, 'task')} {place} in no phase: taken into {phase}")
     if left := len(stray.boxes) - taken:
-        yield _problem(
-            line, f"{_count(left, 'box', 'boxes')} {place} in no phase and without a task ID: not taken as tasks"
-        )
+        box, task = ("box", "a task") if left == 1 else ("boxes", "tasks")
+        yield _problem(line, f"{left} {box} {place} in no phase and without an ID: not taken as {task}")
 
 
 def _phases(
@@ -235,8 +233,8 @@ def _quoted(title: str) -> str:
     return f"“{title[:60]}”"
 
 
-def _count(number: int, word: str, words: str = "") -> str:
-    return f"{number} {word if number == 1 else words or word + 's'}"
+def _count(number: int, word: str) -> str:
+    return f"{number} {word if number == 1 else word + 's'}"
 
 
 def _problem(line: int, message: str) -> Problem:

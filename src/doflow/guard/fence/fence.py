@@ -251,7 +251,7 @@ class Fence:
         checks it may change it."""
         assert self._base is not None
         made = self._seen.pop(job.name, None)
-        if made is None or job.step.check.run:
+        if made is None or job.step.check.run or job.step.check.tests:
             now = self._terrain.take(self._base)
             made = {path: now.items.get(path) for path in job.makes}
         self._base = with_items(self._base, made, parent_folders(made))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from doflow.flow.task_lists import parse_task_list, tick
+from doflow.flow.task_lists import parse_task_list, phase_sections, tick
 
 PIECES = st.one_of(
     st.sampled_from(["- [ ] ", "- [x] ", "* [-] ", "1. [ ] ", "- [ ]* ", "- [] ", "\t- [ ] ", "  - [ ] ", "[ ]"]),
@@ -88,6 +88,8 @@ HOSTILE = {
     "depends": lambda n: "- [ ] " + "depends on T1, " * n,
     "ranges": lambda n: "".join(f"- [ ] T{k} depends on T1-T{k}\n" for k in range(1, n // 10)),
     "strays": lambda n: "## Phase 1\n- [ ] T1 x\n" + "## n\n- [ ] T1 x\n" * (n // 10),
+    "phases": lambda n: "".join(f"## Phase {k}: x\n- [ ] T{k} y\n" for k in range(n // 10)),
+    "numbered phases": lambda n: "".join(f"## {k}. x\n- [ ] {k}.1 y\n### z\n" for k in range(n // 10)),
     "nothing but boxes": lambda n: "- [ ]\n" * (n // 5),
     "line ends": lambda n: "\r\n" * n,
 }
@@ -98,3 +100,10 @@ def test_time_grows_with_the_text(name: str) -> None:
     small, large = (HOSTILE[name](size) for size in (20_000, 80_000))
 
     assert duration(lambda: parse_task_list(large)) < 10 * duration(lambda: parse_task_list(small)) + 0.05
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_time_to_cut_the_phases_grows_with_the_text(name: str) -> None:
+    small, large = (HOSTILE[name](size) for size in (20_000, 80_000))
+
+    assert duration(lambda: phase_sections(large)) < 10 * duration(lambda: phase_sections(small)) + 0.05

@@ -164,7 +164,7 @@ def test_spec_kit_phases_tasks_marks_and_checklists() -> None:
         ),
     )
     assert messages(SPEC_KIT) == [
-        (42, "1 box below “Definition of Done” in no phase and without a task ID: not taken as tasks")
+        (42, "1 box below “Definition of Done” in no phase and without an ID: not taken as a task")
     ]
 
 
@@ -291,7 +291,21 @@ def test_real_tasks_outside_the_phases_go_to_the_phase_above() -> None:
     assert messages(text) == [
         (1, "1 task at the top in no phase: taken into phase 1"),
         (5, "2 tasks below “Final touches” in no phase: taken into phase 1"),
-        (5, "1 box below “Final touches” in no phase and without a task ID: not taken as tasks"),
+        (5, "1 box below “Final touches” in no phase and without an ID: not taken as a task"),
+    ]
+
+
+def test_outside_the_phases_a_task_may_have_an_id_of_another_kind() -> None:
+    text = (
+        "## 1. Parser\n- [ ] 1.1 a\n- [ ] 1.2 b\n## Verification\n### V.1 By hand\n- [ ] V.1.1 c\n- [ ] V.1.2 d\n"
+        "## Acceptance Criteria\n- [ ] AC-1: e\n- [ ] AC-2: f\n- [ ] all is well\n"
+    )
+
+    assert ids(text) == {"1": ["1.1", "1.2", "V.1.1", "V.1.2", "AC-1", "AC-2"]}
+    assert messages(text) == [
+        (6, "2 tasks below “V.1 By hand” in no phase: taken into phase 1"),
+        (9, "2 tasks below “Acceptance Criteria” in no phase: taken into phase 1"),
+        (9, "1 box below “Acceptance Criteria” in no phase and without an ID: not taken as a task"),
     ]
 
 
