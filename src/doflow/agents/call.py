@@ -19,8 +19,9 @@ from doflow.flow.model import Ask, Outcome, Profile, Status, Usage
 from doflow.guard import sandbox, stale_files
 from doflow.guard.fence.scope import Scope
 from doflow.runs import fingerprint, jobs
-from doflow.runs.context import ProgramNeeds, RunContext
+from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
+from doflow.runs.place import ProgramNeeds
 from doflow.util import state_folder
 from doflow.util.process import runner
 from doflow.util.process.runner import Result
@@ -32,18 +33,10 @@ HOOKED = ("claude", "codex")
 
 
 def call_agent(
-    job: Job,
-    context: RunContext,
-    attempt: int,
-    *,
-    role: str = "step",
-    trouble: str = "",
-    session: Session | None = None,
-) -> Outcome:
-    """Make one agent call, in an existing session if there is one. The log is in the run's state folder.
-
-    With `from: text` the final text is saved as the artifact, unless the agent wrote the file itself.
-    """
+    job: Job, context: RunContext, attempt: int, *, role: str = "step", trouble: str = "", session: Session | None = None
+) -> Outcome:  # fmt: skip
+    """Make one agent call, in an existing session if there is one. With `from: text` the final text is saved as the
+    artifact, unless the agent wrote the file itself."""
     saves = job.step.from_text and job.step.kind == "agent"
     before = context.files.digest(job.makes[0]) if saves else ""
     profile = selection.find_profile(job.step, context)
@@ -108,17 +101,17 @@ def send(ask: Ask, job: Job, context: RunContext, out: str) -> Outcome:
         ask, order = subagent_order.add_hooks(ask, context.environ)
     command = adapter.call(ask, context.environ)
     made: tuple[str, ...] = ()
+    writable = (order.base,) if order else ()
     if ask.profile.sandbox:
         scope = Scope(job, context)
         made = sandbox.enter(scope, context)
-        command = sandbox.wrap(command, ask.profile, scope, context, (order.base,) if order else ())
+        command = sandbox.wrap(command, ask.profile, scope, context, writable)
     kept = Recording(ask, job, context) if context.options.record else None
     spending.log_call_start(ask, job, context, out)
     try:
         tick = jobs.heartbeat(job, context, out, vendor_cli.limit_complaint)
-        limits = jobs.job_timeout(job, context)
-        about = ProgramNeeds(ask.role not in _PASSING, (order.base,) if order else (), bool(ask.profile.sandbox))
-        result = context.place.run(command, out, err, limits, tick, about)
+        needs = ProgramNeeds(ask.role not in _PASSING, writable, bool(ask.profile.sandbox))
+        result = context.place.run(command, out, err, jobs.job_timeout(job, context), tick, needs)
     finally:
         if made:
             sandbox.leave(made)

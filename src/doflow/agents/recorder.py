@@ -17,8 +17,9 @@ from typing import Any
 from doflow.flow.model import Ask, Outcome
 from doflow.git import history
 from doflow.guard.fence.scope import Scope
-from doflow.runs.context import InPlace, RunContext
+from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
+from doflow.runs.place import InPlace
 from doflow.util import atomic_files, file_signature, hints, state_folder
 from doflow.util.file_signature import FileSignature
 from doflow.util.process.runner import Result

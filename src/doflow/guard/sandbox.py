@@ -1,6 +1,5 @@
 """`sandbox: bwrap`: runs an agent under bubblewrap (Linux). It sees the machine read-only, of the home only what its program
-needs, and can write the project only where its step may. If the sandbox is not available, nothing runs.
-"""
+needs, and can write the project only where its step may. If the sandbox is not available, nothing runs."""
 
 from __future__ import annotations
 
@@ -281,10 +280,7 @@ def _parts(glob: str) -> tuple[str, ...]:
     return tuple(part for part in text.split("/") if part) if "/" in text.rstrip("/") else ()
 
 
-_TOOLS = {
-    "claude": "Write|Edit|MultiEdit|NotebookEdit|Bash",
-    "codex": "apply_patch|Edit|Write|Bash",
-}
+_TOOLS = {"claude": "Write|Edit|MultiEdit|NotebookEdit|Bash", "codex": "apply_patch|Edit|Write|Bash"}
 
 
 def add_write_hook(ask: Ask, job: Job, context: RunContext, log: str) -> Ask:

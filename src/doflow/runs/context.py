@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
-import stat
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from doflow.flow import expansion, findings, plan
 from doflow.flow.model import Flow, Settings, Step
@@ -24,11 +22,11 @@ from doflow.runs.catalogue import INPUT, SNAPSHOT, Run
 from doflow.runs.event_log import EventLog
 from doflow.runs.fingerprint import ProjectFiles
 from doflow.runs.lockfile import Artifact, StepRecord
+from doflow.runs.place import InPlace, Place
 from doflow.runs.run_record import RunRecord
 from doflow.util import atomic_files, state_folder
 from doflow.util.hints import Target
-from doflow.util.process import environment, runner
-from doflow.util.process.runner import Command, Result, Tick, Timeout
+from doflow.util.process import environment
 
 #: the agent that looks for bugs in a session; the default agent, where doflow.yaml has none of this name
 _FINDER = "glp"
@@ -347,63 +345,6 @@ class _State:
     events: EventLog | None = None
     order: plan.StepOrder | None = None
     code_base: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramNeeds:
-    """`keep`: what a program writes is part of the job's result. `writable`: folders outside the project that it needs.
-    `sandboxed`: a sandbox inside the place limits it further."""
-
-    keep: bool = True
-    writable: tuple[str, ...] = ()
-    sandboxed: bool = False
-
-
-WRITES = ProgramNeeds()
-
-
-class Place(Protocol):
-    """Where the programs of a job run."""
-
-    def entered(self, command: Command, needs: ProgramNeeds) -> AbstractContextManager[Command]:
-        """The command that runs a program here; it has ended when the block is left."""
-
-    def run(
-        self, command: Command, out: str, err: str, timeout: Timeout, tick: Tick | None = None,
-        needs: ProgramNeeds = WRITES,
-    ) -> Result:  # fmt: skip
-        """Run a program to its end."""
-
-    def make_folder(self, path: str) -> None:
-        """Create a folder of the project (from its root) for the job."""
-
-    def write(self, path: str, data: bytes) -> None:
-        """Write a file of the project (from its root) for the job."""
-
-
-class InPlace:
-    """The project's own working tree."""
-
-    def __init__(self, root: str = "") -> None:
-        self.root = root
-
-    def run(
-        self, command: Command, out: str, err: str, timeout: Timeout, tick: Tick | None = None,
-        needs: ProgramNeeds = WRITES,
-    ) -> Result:  # fmt: skip
-        return runner.run(command, out, err, timeout, tick)
-
-    def entered(self, command: Command, needs: ProgramNeeds) -> AbstractContextManager[Command]:
-        return nullcontext(command)
-
-    def make_folder(self, path: str) -> None:
-        os.makedirs(os.path.join(self.root, path), exist_ok=True)
-
-    def write(self, path: str, data: bytes) -> None:
-        self.make_folder(os.path.dirname(path))
-        place = os.path.join(self.root, path)
-        mode = stat.S_IMODE(os.stat(place).st_mode) if os.path.isfile(place) else 0o644
-        atomic_files.write_file(place, data, mode)
 
 
 def run_params(run: Run, flow: Flow) -> Mapping[str, str]:

@@ -16,8 +16,9 @@ from doflow.agents import registry
 from doflow.agents.adapters import claude, vendor_cli
 from doflow.flow.model import Ask, Outcome, Profile, Status, Step, Usage
 from doflow.runs import fingerprint, jobs
-from doflow.runs.context import ProgramNeeds, RunContext
+from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
+from doflow.runs.place import ProgramNeeds
 from doflow.supervise import judge
 from doflow.supervise.panes import agent_pane, programs, screen, tmux
 from doflow.supervise.panes.agent_pane import AgentPane

@@ -13,8 +13,9 @@ from doflow.flow import task_lists
 from doflow.flow.model import Outcome, Status
 from doflow.git import history
 from doflow.runs import jobs, task_list_files
-from doflow.runs.context import InPlace, RunContext
+from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
+from doflow.runs.place import InPlace
 
 if TYPE_CHECKING:
     from doflow.guard.workspace.interface import Changed
@@ -134,3 +135,21 @@ def tick_task(job: Job, context: RunContext) -> None:
     new = task_lists.tick(text, task_list_files.find_task(path, text, job.task))
     if new != text:
         context.place.write(path, new.encode("utf-8", "surrogateescape"))
+
+
+def open_tasks(job: Job, context: RunContext) -> tuple[str, ...]:
+    """The open tasks of a phase, unless it was done before with the same tasks: then its work may be there already."""
+    record = context.record.steps.get(job.name)
+    same = record is not None and record.parts.get("section") == job.key.parts.get("section")
+    if job.step.kind != "implement" or job.phase is None or same or job.key.key in context.record.phase_keys(job.name):
+        return ()
+    tasks = task_lists.parse_task_list(job.phase.text).tasks
+    wanted = [task for task in tasks if not task.done and (context.options.optional or not task.optional)]
+    return tuple(f"{task.id} {task.text}".strip() for task in wanted)
+
+
+def hold(job: Job, context: RunContext, files: Mapping[str, str], outcome: Outcome, attempt: int, layers: int) -> None:
+    """Keep the part of a refused result that is in scope, for `doflow adopt`."""
+    context.record.discard_returned(job.name)
+    if files:
+        record_returned(job, context, files, outcome, attempt, layers=layers, refused=True)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from doflow.agents import call, rate_limits
 from doflow.engine import checks
 from doflow.engine.jobs import agent_results, commit, outcomes
-from doflow.flow import task_lists
 from doflow.flow.model import Outcome, Status
 from doflow.guard import quarantine
 from doflow.guard.workspace.interface import Workspace
@@ -43,7 +42,7 @@ def run_job(job: Job, context: RunContext, fence: Workspace, produce: Produce) -
     """Run a job, or finish what an earlier process started."""
 
     def attempt() -> Outcome:
-        seen = view_of(job, context, fence)
+        seen = fence.see(job)
         entry = agent_results.find_returned(job, seen)
         if entry is not None:
             return _resumed(job, seen, fence, produce, entry)
@@ -56,14 +55,8 @@ def run_job(job: Job, context: RunContext, fence: Workspace, produce: Produce) -
     if outcome.ok:
         outcome = commit.complete_job(job, context, outcome)
     if not outcome.ok:
-        outcomes.log_outcome(job, view_of(job, context, fence), outcome)
+        outcomes.log_outcome(job, fence.see(job), outcome)
     return outcome
-
-
-def view_of(job: Job, context: RunContext, fence: Workspace) -> RunContext:
-    """The run as the programs of this job see it."""
-    with context.guard:
-        return fence.see(job)
 
 
 def wait_for_limits(job: Job, context: RunContext, attempt: Callable[[], Outcome]) -> Outcome:
@@ -244,10 +237,10 @@ def accept_result(
             held = bool(checked.makes) and not check_artifacts(checked, context, fence)
             if fence.layers(job):  # nothing of it is in the project: what is in scope waits for the user
                 held = held or (job.phase is not None and bool(changes))
-                _hold(job, context, files if held else {}, outcome, attempt, fence)
+                agent_results.hold(job, context, files if held else {}, outcome, attempt, fence.layers(job))
             return outcomes.out_of_scope(checked, context, strays, tuple(files), fence.beside(job), held)
         if job.phase and not changes:
-            if left := _open_tasks(job, context):
+            if left := agent_results.open_tasks(job, context):
                 return outcomes.nothing_done(job, context, left)
             message = f"the agent of {job.name} finished without changing any file"
             context.events.add("warning", **job.where, message=message)
@@ -255,26 +248,6 @@ def accept_result(
             about |= {"work": fence.work(job) if job.watched else "", "layers": fence.layers(job)}
             agent_results.record_returned(job, context, files, outcome, attempt, **about)
     return outcome
-
-
-def _hold(
-    job: Job, context: RunContext, files: Mapping[str, str], outcome: Outcome, attempt: int, fence: Workspace
-) -> None:
-    """Keep the part of a refused result that is in scope, for `doflow adopt`."""
-    context.record.discard_returned(job.name)
-    if files:
-        agent_results.record_returned(job, context, files, outcome, attempt, layers=fence.layers(job), refused=True)
-
-
-def _open_tasks(job: Job, context: RunContext) -> tuple[str, ...]:
-    """The open tasks of a phase, unless it was done before with the same tasks: then its work may be there already."""
-    record = context.record.steps.get(job.name)
-    same = record is not None and record.parts.get("section") == job.key.parts.get("section")
-    if job.step.kind != "implement" or job.phase is None or same or job.key.key in context.record.phase_keys(job.name):
-        return ()
-    tasks = task_lists.parse_task_list(job.phase.text).tasks
-    wanted = [task for task in tasks if not task.done and (context.options.optional or not task.optional)]
-    return tuple(f"{task.id} {task.text}".strip() for task in wanted)
 
 
 def check_result(job: Job, context: RunContext, fence: Workspace, outcome: Outcome) -> str:

@@ -40,7 +40,7 @@ def run(step: Step, number: str, context: RunContext, fence: Workspace) -> Outco
     subject = f"{task.rpartition('/')[2]}: {phase.title}" if task and not step.commit else ""
     last = found[0] == len(keyed) - 1
     job = Job(step, key, (), step.writes, phase, last=last, subject=subject, of=len(keyed), task=task)
-    if agent_results.find_returned(job, job_runner.view_of(job, context, fence)) is None:
+    if agent_results.find_returned(job, fence.see(job)) is None:
         paused = _unclean(job, context) if fence.kind_of(job) == "in-place" else None
         if paused is not None:
             outcomes.log_outcome(job, context, paused)

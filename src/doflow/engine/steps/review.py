@@ -166,10 +166,7 @@ def _fix(job: Job, now: Progress, blocking: tuple[Finding, ...], context: RunCon
 def _is_fixed(job: Job, now: Progress, context: RunContext, fence: Workspace) -> bool:
     """Does the material differ only because the fixer had finished when an earlier process was killed?"""
     work = review_progress.fix_job(job.step, now, findings.blocking(review_progress.merge_findings(job.step.id, now)))
-    return (
-        review_progress.is_fixed(work, context)
-        or agent_results.find_returned(work, job_runner.view_of(work, context, fence)) is not None
-    )
+    return review_progress.is_fixed(work, context) or agent_results.find_returned(work, fence.see(work)) is not None
 
 
 def _verdict(step: Step, context: RunContext, verdict: str, found: tuple[Finding, ...], rounds: int) -> Outcome:

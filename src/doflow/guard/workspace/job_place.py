@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from doflow.runs.context import WRITES, ProgramNeeds
+from doflow.runs.place import WRITES, ProgramNeeds
 from doflow.util.process import runner
 from doflow.util.process.runner import Command, Result, Tick, Timeout
 

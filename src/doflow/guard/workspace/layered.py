@@ -20,11 +20,13 @@ from doflow.guard.workspace import apply, layers, overlay
 from doflow.guard.workspace.changes import changes_in, kept_changes
 from doflow.guard.workspace.job_place import JobPlace
 from doflow.guard.workspace.layers import LayerChange
+from doflow.guard.workspace.merging import GivenFiles, note_given_files
 from doflow.guard.workspace.storage import JobStorage, Opened, RunStorage, project_folder
 from doflow.runs import next_steps
-from doflow.runs.context import ProgramNeeds, RunContext
+from doflow.runs.context import RunContext
 from doflow.runs.fingerprint import ProjectFiles
 from doflow.runs.jobs import Job
+from doflow.runs.place import ProgramNeeds
 from doflow.util import globs, state_folder
 from doflow.util.errors import UsageError
 from doflow.util.hints import Next
@@ -50,7 +52,7 @@ class OpenJob:
     storage: JobStorage
     opened: Opened
     files: ProjectFiles
-    given: apply.GivenFiles
+    given: GivenFiles
     kept: int = 0
     command: str = ""
     barred: tuple[str, ...] = ()
@@ -84,26 +86,27 @@ class LayeredWorkspace:
         self._set_aside(job, store)
         head = head_reader.find_head(str(self._context.root))
         opened = store.create(Opened(head.commit, head.branch, overlay.top_of(head)))
-        self._jobs[job.name] = self._open(job, store, opened, apply.note_given_files(self._context, store))
+        self._jobs[job.name] = self._open(job, store, opened, note_given_files(self._context, store))
 
     def see(self, job: Job) -> RunContext:
         """The run as the programs of this job see it; without a workspace of its own as it is."""
-        if job.name not in self._jobs:
-            store = self.storage.job(job.name)
-            entry = self._context.record.returned.get(job.name, {})
-            waits = entry.get("layers") and not entry.get("refused")
-            if not (store.exists and waits) or store.applying() is not None:
-                return self._context
-            self._reopen(job, store, int(entry["layers"]))
-        found = self._jobs[job.name]
-        return self._context.with_files(found.files, JobPlace(self, found))
+        with self._context.guard:
+            if job.name not in self._jobs:
+                store = self.storage.job(job.name)
+                entry = self._context.record.returned.get(job.name, {})
+                waits = entry.get("layers") and not entry.get("refused")
+                if not (store.exists and waits) or store.applying() is not None:
+                    return self._context
+                self._reopen(job, store, int(entry["layers"]))
+            found = self._jobs[job.name]
+            return self._context.with_files(found.files, JobPlace(self, found))
 
-    def _open(self, job: Job, store: JobStorage, opened: Opened, given: apply.GivenFiles) -> OpenJob:
+    def _open(self, job: Job, store: JobStorage, opened: Opened, given: GivenFiles) -> OpenJob:
         return OpenJob(job, Scope(job, self._context), store, opened, self._context.files.in_workspace(), given)
 
     def _reopen(self, job: Job, store: JobStorage, count: int) -> None:
         """Continue with what the job had returned; what an interrupted call wrote since goes to quarantine."""
-        found = self._open(job, store, store.opened(), apply.GivenFiles(store))
+        found = self._open(job, store, store.opened(), GivenFiles(store))
         self._jobs[job.name] = found
         found.kept = count
         found.own = {change.path for change in self._changes(found, found.storage.layers()[:count])}
@@ -115,7 +118,7 @@ class LayeredWorkspace:
         """What an earlier attempt left in its workspace goes to quarantine before the next one starts."""
         if not store.exists:
             return
-        found = self._open(job, store, store.opened(), apply.GivenFiles(store))
+        found = self._open(job, store, store.opened(), GivenFiles(store))
         self._quarantine(
             found, self._counted(found, self._changes(found)), f"left by {job.name}, which was interrupted"
         )
@@ -415,7 +418,7 @@ class LayeredWorkspace:
         if not store.exists or not self._context.record.returned.get(name, {}).get("refused"):
             return
         changes = kept_changes(self._context, store)
-        planned = apply.plan_writes(self._context, store, store.opened(), apply.GivenFiles(store), changes)
+        planned = apply.plan_writes(self._context, store, store.opened(), GivenFiles(store), changes)
         if planned.conflicts:
             paths = _named(tuple(one.path for one in planned.conflicts))
             hint = f"commit, move or undo your change, then: doflow adopt {name}"
