@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from tests.support import crash
 from tests.support.project import PROGRAMS, Project
+
+from doflow.guard.workspace import overlay
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="follows process trees in /proc"),
@@ -74,9 +76,10 @@ class Story:
     phases: tuple[int, ...]
     command: tuple[str, ...]
     edits: bool = False
+    workspace: str = "in-place"
 
     def project(self, folder: Path) -> Project:
-        project = Project(folder, settings="auto_approve: true\n")
+        project = Project(folder, settings=f"auto_approve: true\nworkspace: {self.workspace}\n")
         project.agent(f"PHASES = {self.phases}\n{AGENT}")
         project.flow(self.command[0], self.flow.replace("CALLS", str(project.outside / "calls.log")))
         for path in ("app.txt", *(f"old_{number}.txt" for number in self.phases)):
@@ -94,9 +97,12 @@ class Story:
         return project
 
 
+HAS_VIEWS = not overlay.machine_obstacle(os.environ)
+needs_views = pytest.mark.skipif(not HAS_VIEWS, reason="needs overlay file systems in user namespaces")
 STRACE = ("strace", "-qq", "-o", "/dev/null")
 TEN = Story(FLOW, (1, 2, 3), ("ten", "--feature-dir=specs/work", "--goal=Keep it all"), edits=True)
 BRIEF = Story(SHORT, (1, 2), ("short", "--goal=Keep it all"))
+TEN_IN_VIEW, BRIEF_IN_VIEW = replace(TEN, workspace="overlay"), replace(BRIEF, workspace="overlay")
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,7 @@ def told(project: Project, *events: str) -> set[str]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[Story, End]:
     """How each story ends when no one disturbs it."""
     ends = {}
-    for story in (TEN, BRIEF):
+    for story in (TEN, BRIEF, *((TEN_IN_VIEW, BRIEF_IN_VIEW) if HAS_VIEWS else ())):
         project = story.project(tmp_path_factory.mktemp("undisturbed"))
         done = project.doit(*story.command)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -216,6 +222,31 @@ def test_a_run_killed_at_a_sample_of_its_records_is_finished_by_the_same_command
 @pytest.mark.smoke
 def test_a_run_killed_at_a_sample_of_its_effects_is_finished_by_the_same_command(tmp_path, undisturbed):
     assert every(BRIEF, undisturbed[BRIEF], "effects", tmp_path, range(2, 4000, 97)) >= 2
+
+
+@needs_views
+@pytest.mark.smoke
+def test_a_run_in_a_view_killed_at_a_sample_of_its_effects_is_finished_by_the_same_command(tmp_path, undisturbed):
+    assert every(BRIEF_IN_VIEW, undisturbed[BRIEF_IN_VIEW], "effects", tmp_path, range(5, 4000, 173)) >= 2
+
+
+@needs_views
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", range(16) if os.environ.get("DOFLOW_TEST_ALL") else (1, 6, 11))
+def test_a_run_in_a_view_killed_after_any_effect_is_finished_by_the_same_command(part, tmp_path, undisturbed):
+    assert every(BRIEF_IN_VIEW, undisturbed[BRIEF_IN_VIEW], "effects", tmp_path, range(part + 1, 4000, 16)) >= 8
+
+
+@needs_views
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", range(4))
+def test_a_run_in_a_view_killed_before_or_after_any_record_is_finished_by_the_same_command(part, tmp_path, undisturbed):
+    assert every(TEN_IN_VIEW, undisturbed[TEN_IN_VIEW], "records", tmp_path, range(part + 1, 4000, 8)) >= 8
+
+
+@needs_views
+def test_the_whole_tree_in_a_view_killed_at_a_sample_of_lines_is_finished_by_the_same_command(tmp_path, undisturbed):
+    assert every_line(TEN_IN_VIEW, undisturbed[TEN_IN_VIEW], tmp_path, range(4, 1000, 7)) >= 4
 
 
 def test_a_run_killed_while_git_holds_its_locks_is_finished_by_the_same_command(tmp_path, undisturbed):

@@ -27,7 +27,7 @@ from doflow.runs.context import RunContext
 from doflow.runs.fingerprint import ProjectFiles
 from doflow.runs.jobs import Job
 from doflow.runs.place import ProgramNeeds
-from doflow.util import globs, state_folder
+from doflow.util import atomic_files, globs, state_folder
 from doflow.util.errors import UsageError
 from doflow.util.hints import Next
 from doflow.util.process.runner import Command
@@ -475,6 +475,8 @@ class LayeredWorkspace:
         for store in self.storage.jobs():
             intent = store.applying()
             if intent is not None:
+                for folder in {os.path.dirname(write["path"]) for write in intent["writes"]}:
+                    atomic_files.remove_temporaries(self._context.root / folder)
                 self._finish(store, intent)
             elif not self._context.record.returned.get(store.name, {}).get("layers"):
                 killed.append(store.name)
