@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 DODO = "import doflow\nglobals().update(doflow.dodo())\n"
+#: most tests were written for agents that work in the project itself; the others say so
+WORKSPACE = os.environ.get("DOFLOW_TEST_WORKSPACE", "in-place")
 PEOPLE = ("ann", "bob", "cem", "cid", "dan", "eve", "fay")
 PROGRAMS = Path(sys.executable).parent
 
@@ -66,7 +68,9 @@ class Project:
         """Writes doflow.yaml: the scripted agent as the default (`agent`: more keys of its profile), then `extra`."""
         argv = json.dumps([sys.executable, *self.agent_program()])
         more = f", {agent}" if agent else ""
-        self.write("doflow.yaml", f"agents:\n  default: {{use: command, argv: {argv}{more}}}\n{textwrap.dedent(extra)}")
+        place = "" if "workspace:" in extra else f"workspace: {WORKSPACE}\n"
+        profile = f"agents:\n  default: {{use: command, argv: {argv}{more}}}\n"
+        self.write("doflow.yaml", f"{profile}{place}{textwrap.dedent(extra)}")
 
     def agent_program(self) -> tuple[str, ...]:
         """The scripted agent as arguments of Python: without site packages, for a fast start."""

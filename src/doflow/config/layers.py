@@ -37,7 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "git": {"branch": "new", "commit_artifacts": True, "verify": False},
     "pipelines": {},
     "layout": "specs",
-    "workspace": "in-place",
+    "workspace": "auto",
     "phases": {"max_tasks": 15},
     "test_command": "",
     "supervision": {

@@ -328,7 +328,7 @@ class Settings:
     verify: bool = False
     pipelines: tuple[tuple[str, str], ...] = ()
     layout: str = "specs"
-    workspace: str = "in-place"
+    workspace: str = "auto"
     test_command: tuple[str, ...] = ()
     max_tasks: int = 15  # a phase with more is worked in parts
     supervision: Supervision = field(default_factory=Supervision)
