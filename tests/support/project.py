@@ -68,9 +68,10 @@ class Project:
         """Writes doflow.yaml: the scripted agent as the default (`agent`: more keys of its profile), then `extra`."""
         argv = json.dumps([sys.executable, *self.agent_program()])
         more = f", {agent}" if agent else ""
-        place = "" if "workspace:" in extra else f"workspace: {WORKSPACE}\n"
-        profile = f"agents:\n  default: {{use: command, argv: {argv}{more}}}\n"
-        self.write("doflow.yaml", f"{profile}{place}{textwrap.dedent(extra)}")
+        self.env["DOFLOW_SET_WORKSPACE"] = WORKSPACE
+        if "workspace:" in extra:
+            del self.env["DOFLOW_SET_WORKSPACE"]
+        self.write("doflow.yaml", f"agents:\n  default: {{use: command, argv: {argv}{more}}}\n{textwrap.dedent(extra)}")
 
     def agent_program(self) -> tuple[str, ...]:
         """The scripted agent as arguments of Python: without site packages, for a fast start."""

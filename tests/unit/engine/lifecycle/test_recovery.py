@@ -189,7 +189,7 @@ def killed_at_work(root):
     """A process that was killed while the agent of `one` wrote: its window is on the disk."""
     context = opened(root)
     job = new_job(context)
-    Workspaces(context).enter(job)
+    Workspaces(context).in_place.enter(job)
     context.events.add("step_starting", **job.where, makes={ONE: ""})
     return context, job
 
