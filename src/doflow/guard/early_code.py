@@ -72,12 +72,13 @@ def is_reworded(context: RunContext, path: str, before: bytes) -> bool:
     return markdown.untick_boxes(_decoded(before)) != markdown.untick_boxes(_decoded(read_regular(context, path)))
 
 
-def restore_ticks(context: RunContext, path: str, said: bytes) -> None:
-    """Tick the boxes in the reverted list that the agent had ticked in its version."""
+def add_ticks(context: RunContext, path: str, other: bytes) -> None:
+    """Tick the boxes of the list that are ticked in another version of it: the agent's, or the one from before it."""
     was = _decoded(read_regular(context, path))
-    text = markdown.tick_boxes(was, _decoded(said))
+    text = markdown.tick_boxes(was, _decoded(other))
     if text != was:
-        atomic_files.write_file(str(context.root / path), text.encode("utf-8", "surrogateescape"))
+        mode = stat.S_IMODE(os.stat(context.root / path).st_mode)
+        atomic_files.write_file(str(context.root / path), text.encode("utf-8", "surrogateescape"), mode)
 
 
 def warn_reworded(context: RunContext, job: Job, path: str) -> None:

@@ -112,8 +112,10 @@ class Fence:
             if early_code.is_reworded(context, change.path, before):
                 said = early_code.read_regular(context, change.path)
                 self._restore((change,), f"{job.name} changed the text of its task list", job)
-                early_code.restore_ticks(context, change.path, said)
+                early_code.add_ticks(context, change.path, said)
                 early_code.warn_reworded(context, job, change.path)
+            else:
+                early_code.add_ticks(context, change.path, before)
 
     def beside(self, job: Job) -> tuple[str, ...]:
         """The jobs running with this one: a stray change may be theirs. Finished ones were found clean."""
@@ -309,7 +311,10 @@ class Fence:
         assert self._base is not None
         folder = f"{self._context.run.dir}/"
         old = [change for change in changes if change.path in self._base.items and not change.path.startswith(folder)]
-        old = [change for change in old if not any(scope.names(change.path) for scope in self._scopes)]
+        old = [
+            change for change in old
+            if not any(scope.names(change.path) or change.path in scope.lists for scope in self._scopes)
+        ]  # fmt: skip
         old = [change for change in old if change.path not in self._own]
         left = self._context.record.command_outputs
         old = [change for change in old if left.get(change.path) != self._base.items[change.path].value]
