@@ -100,3 +100,19 @@ def test_another_text_of_a_list_outside_the_folder_pauses_as_any_file(project: P
     assert (done.returncode, project.calls()) == (2, []), done.stdout + done.stderr
     assert "uncommitted changes in tasks.md" in done.stdout
     assert target.read_text() == ticked("2.2").replace("Build it", "Build it of stone")
+
+
+@pytest.mark.parametrize("path", PLACES)
+def test_a_failed_attempt_takes_back_its_own_ticks_alone(project: Project, path: str) -> None:
+    """What is ticked outside the phase is not the agent's to tick: someone else did."""
+    other = "path.write_text(path.read_text().replace('[ ] 2.2', '[x] 2.2'))\n"
+    target = prepared(project, path, AGENT + other + TICK.replace("done", "[ERROR: no stone]"))
+
+    failed = project.doit("implement")
+
+    assert (failed.returncode, target.read_text()) == (1, ticked("2.2")), failed.stdout + failed.stderr
+    assert not (project.root / "src/phase_1.py").exists()
+    project.agent(AGENT + TICK)
+    done = project.doit("implement")
+    assert (done.returncode, target.read_text()) == (0, ticked("1.1", "2.1", "2.2")), done.stdout + done.stderr
+    assert project.git("status", "--porcelain") == ""

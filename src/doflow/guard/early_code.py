@@ -81,6 +81,16 @@ def add_ticks(context: RunContext, path: str, other: bytes) -> None:
         atomic_files.write_file(str(context.root / path), text.encode("utf-8", "surrogateescape"), mode)
 
 
+def ticks_of_others(context: RunContext, job: Job, path: str) -> bytes:
+    """The list without the ticks of the job's phase: those elsewhere may be a person's, and stay if the job fails."""
+    lines = _decoded(read_regular(context, path)).splitlines(keepends=True)
+    if job.phase is None:
+        return b""
+    first, last = job.phase.line - 1, job.phase.line - 1 + len(job.phase.text.splitlines())
+    own = markdown.untick_boxes("".join(lines[first:last]))
+    return "".join((*lines[:first], own, *lines[last:])).encode("utf-8", "surrogateescape")
+
+
 def warn_reworded(context: RunContext, job: Job, path: str) -> None:
     context.events.add(
         "warning",

@@ -124,7 +124,11 @@ class Fence:
     def undo(self, job: Job, why: str) -> tuple[str, ...]:
         """Revert what the job changed inside its scope; returns the paths, which are in quarantine."""
         mine, _ = self.look(job)
+        lists = [change.path for change in mine if change.path in self._open[job.name].lists]
+        ticks = {path: early_code.ticks_of_others(self._context, job, path) for path in lists}
         self._restore(mine, why, job)
+        for path, others in ticks.items():
+            early_code.add_ticks(self._context, path, others)
         assert self._base is not None
         self._seen[job.name] = {path: self._base.items.get(path) for path in job.makes}
         return tuple(change.path for change in mine)
