@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,36 @@ def test_a_list_on_the_branch_that_spec_kit_made_stays_on_it(tmp_path: Path) -> 
 
     assert (done.returncode, coding(project)) == (0, tool.calls), done.stdout + done.stderr
     assert project.git("branch", "--format=%(refname:short)").split() == ["001-sign-in", "main"]
+
+
+def test_a_finished_list_that_is_named_calls_no_one_not_even_reviewers(tmp_path: Path) -> None:
+    tool = TOOLS["openspec"]
+    project = make_project(tmp_path, replace(tool, files={**tool.files, **tool.finished}))
+    path = "openspec/changes/add-sign-in/tasks.md"
+
+    done = project.doit("implement", f"--tasks={path}")
+
+    assert (done.returncode, project.calls()) == (0, []), done.stdout + done.stderr
+    assert "review: no task was open, so there is nothing to review" in done.stdout
+    assert project.git("status", "--porcelain") == ""
+    again = project.doit("implement", f"--tasks={path}")
+    assert (again.returncode, project.calls()) == (0, [])
+    assert "nothing to do" in again.stdout
+
+    (project.root / path).write_text(f"{project.read(path)}\n## 3. More\n\n- [ ] 3.1 More\n")
+    more = project.doit("implement", f"--tasks={path}")
+
+    assert (more.returncode, coding(project)) == (0, ("code:3",)), more.stdout + more.stderr
+    assert len(project.calls()) == 4, "what was added is reviewed"
+
+
+@pytest.mark.parametrize("folder", ["007-search", "20260102-030405-search"], ids=["number", "date"])
+def test_a_new_run_skips_the_folders_of_spec_kit(project: Project, folder: str) -> None:
+    project.write(f"specs/{folder}/spec.md", "# Search\n")
+    project.commit("A folder of another tool")
+
+    assert project.doit("tiny", "--goal=Sign in").returncode == 0
+
+    new = "008-sign-in" if folder.startswith("007") else "001-sign-in"
+    assert project.runs() == sorted([folder, new])
+    assert [path.name for path in project.run_dir(folder).iterdir()] == ["spec.md"]
