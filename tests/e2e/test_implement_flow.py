@@ -191,6 +191,7 @@ def test_without_a_list_the_error_says_where_it_looked(project: Project) -> None
         ("--tasks=../x.md", "is not inside the project"),
         ("--tasks=README.md", "task list not found: README.md"),
         ("--tasks=notes.md", "notes.md:1: not a task list: no box"),
+        ("--bogus", "doit help implement lists the options"),
         ("--goal=x", "implement works on a task list and takes no goal"),
     ],
 )
@@ -204,17 +205,61 @@ def test_what_is_not_a_list_is_refused(project: Project, given: str, told: str) 
     assert told in done.stdout + done.stderr
 
 
-def test_the_folder_of_another_flow_is_refused(project: Project) -> None:
-    assert project.doit("tiny", "--goal=x").returncode == 0
-    folder = f"specs/{project.runs()[0]}"
-    lock = (project.root / folder / "doflow.lock").read_bytes()
+LISTING = """
+flow: listing
+steps:
+  tasks: {prompt: Write the tasks., makes: tasks.md}
+"""
+
+
+@pytest.mark.parametrize("given", ["--tasks=specs/001-x/tasks.md", "--tasks=specs/001-x", "--feature-dir=specs/001-x"])
+def test_the_folder_of_a_flow_without_an_implement_step_is_refused(project: Project, given: str) -> None:
+    project.flow("listing", LISTING)
+    project.commit("A flow")
+    assert project.doit("listing", "--goal=x").returncode == 0
+    before = project.tree()
     project.forget_calls()
 
-    done = project.doit("implement", f"--tasks={folder}/tasks.md")
+    done = project.doit("implement", given)
 
-    assert (done.returncode, coding(project)) == (1, [])
-    assert f"{folder} belongs to run {project.runs()[0]} of the flow tiny" in done.stdout + done.stderr
-    assert (project.root / folder / "doflow.lock").read_bytes() == lock
+    assert (done.returncode, project.calls(), project.tree()) == (1, [], before)
+    assert "specs/001-x belongs to run 001-x of the flow listing" in done.stderr
+    assert "continue it: doit listing --run=001-x" in done.stderr
+
+
+@pytest.mark.smoke("branch")
+@pytest.mark.parametrize(
+    "given",
+    [[], ["--tasks=specs/001-x/tasks.md"], ["--tasks", "specs/001-x"], ["--feature-dir=./specs/001-x/"], ["--run=1"]],
+    ids=["branch", "list", "folder", "feature-dir", "run"],
+)
+def test_a_list_of_another_flow_continues_the_implement_step_of_its_run(project: Project, given: list[str]) -> None:
+    project.agent("say('[ERROR: no]') if phase == '2' else usual()")
+    assert project.doit("tiny", "--goal=x").returncode == 1
+    project.forget_calls()
+    project.agent("usual()")
+
+    done = project.doit("implement", *given)
+
+    assert (done.returncode, project.calls()) == (0, ["implement:2"]), done.stdout + done.stderr
+    assert "specs/001-x belongs to run 001-x of the flow tiny: continuing its step implement" in done.stderr
+    assert (project.runs(), project.git("status", "--porcelain")) == (["001-x"], "")
+    project.forget_calls()
+    again = project.doit("implement", f"--tasks={project.root}/specs/001-x")
+    assert (again.returncode, project.calls()) == (0, []), again.stdout + again.stderr
+    forced = project.doflow("run", "implement", "--tasks", "specs/001-x", "--redo", "1")
+    assert (forced.returncode, project.calls()) == (0, ["implement:1"]), forced.stdout + forced.stderr
+
+
+def test_a_run_that_has_no_list_yet_does_not_hide_other_lists(project: Project) -> None:
+    project.agent("say('[ERROR: no]')")
+    assert project.doit("tiny", "--goal=x").returncode == 1
+    path, text, _ = LISTS["openspec"]
+    prepared(project, path, text)
+
+    done = project.doit("implement")
+
+    assert (done.returncode, coding(project)[-2:]) == (0, ["code:1", "code:2"]), done.stdout + done.stderr
 
 
 def long_list(first: str = "one", second: str = "two") -> str:

@@ -27,7 +27,7 @@ from doflow.util.process import runner
 from doflow.util.process.runner import Result
 
 #: roles whose agents only answer: what they write is no part of the result
-_PASSING = ("persona", "judge")
+_PASSING = ("persona", "judge", "refresh")
 #: agents that call doflow's write hook
 HOOKED = ("claude", "codex")
 

@@ -111,6 +111,25 @@ def fix_prompt(step: str, run_dir: str, listed: str, mine: Sequence[str], code: 
     )
 
 
+def refresh_prompt(run_dir: str, path: str, text: str, inputs: Sequence[Input], form: str, trouble: str) -> str:
+    """The prompt for a new version of a task list. The list is never left out, however large it is."""
+    strict = " Phases are `## Phase N: title`, tasks are `- [ ] [T001] text`." if form == "strict" else ""
+    parts = [
+        f"The documents that the task list `{path}` was made from have changed, or the list does not fit them any more. Bring the "
+        f"list up to date: add the tasks that are missing, change or remove open tasks that no longer fit, and keep the rest.",
+        f"Read only: change no file, run nothing that writes. The run's folder is `{run_dir}/`. Look at the project where that "
+        f"helps. No one can answer questions. {_CANNOT}",
+        f"## Rules\n\n- Ticked tasks are done: keep every one, with its ID and its text, in its phase and in its order.\n"
+        f"- Where done work must change, add a task for it, with an ID that is not in the list. Give no task the ID of another.\n"
+        f"- New tasks and changed tasks are open: `- [ ]`.\n- Keep the form of the list: its headings, its IDs, its notes.{strict}\n"
+        f"- Answer with the full text of the new list and nothing else. If nothing has to change, answer with the list as it is.",
+        _input(Input(path, text)),
+        *(_input(given) for given in inputs),
+        f"## Your last answer was refused\n\n{_fence(trouble)}" if trouble else "",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
 def _place(step: Step, brief: Brief) -> str:
     return (
         f"## Where you are\n\n"

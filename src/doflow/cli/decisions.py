@@ -24,12 +24,12 @@ PAUSES = (".gate", ".clarify", ".route")
 
 
 @contextmanager
-def open_run(name: str = "") -> Iterator[tuple[CommandContext, ActiveRun]]:
+def open_run(name: str = "", **options: Any) -> Iterator[tuple[CommandContext, ActiveRun]]:
     """Open the run under the run lock, recovered as the next `doit FLOW` would. Nothing is started."""
     command = CommandContext()
     command.session.quiet = True
     with command.changing():
-        work = command.work(command.run(name))
+        work = command.work(command.run(name), **options)
         if work.context.run.fresh:
             run = work.context.run
             hint = f"doit {run.flow} --run={run.name}{work.context.lasting_options}"

@@ -26,7 +26,7 @@ VERBS = {
     "logs": "show the output of agents and commands",
     "show": "draw a flow as text, mermaid, dot or svg",
     "validate": "check all flows; problems with file, line and column",
-    "tasks": "show and check task lists of any format",
+    "tasks": "show, check and refresh task lists of any format",
     "dot": "DOT pipelines: status, edit nodes and edges, generate",
     "config": "show every setting and its origin",
     "agents": "list agents, and check that each can be used here",

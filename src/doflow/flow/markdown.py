@@ -8,6 +8,7 @@ count; bold, backticks, bullets, brackets and blanks around a marker do not matt
 from __future__ import annotations
 
 import re
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ _PHASE = re.compile(r"^Phase (\d+):[ \t]*(.*)$")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _BULLET = r"^([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+)"
 _BOX = re.compile(_BULLET + r"\[[xX✓✔✅☑√~-]\]", re.M)
-_EMPTY = re.compile(_BULLET + r"\[ \](.*)$", re.M)
+_ANY_BOX = re.compile(_BULLET + r"\[([ xX✓✔✅☑√~-])\](.*)$", re.M)
+_OPEN = frozenset(" ~-")
 _QUESTION = re.compile(r"\[NEEDS CLARIFICATION:[ \t]*((?:[^\[\]]|\[[^\[\]]*\])*)\]")
 
 
@@ -82,13 +84,18 @@ def untick_boxes(text: str) -> str:
 
 
 def tick_boxes(text: str, by: str) -> str:
-    """The text with every box ticked that is ticked on the same line of `by`."""
-    done = {untick_boxes(line).strip() for line in by.splitlines() if _BOX.match(line)}
+    """The text with every box ticked that is ticked in `by`: a tick on either side wins. Boxes are matched by their line;
+    of equal lines the first is the first, the second the second."""
+    ticks: defaultdict[str, deque[bool]] = defaultdict(deque)
+    for found in _ANY_BOX.finditer(by):
+        ticks[found[3].strip()].append(found[2] not in _OPEN)
 
     def tick(found: re.Match[str]) -> str:
-        return f"{found[1]}[x]{found[2]}" if found[0].strip() in done else found[0]
+        others = ticks[found[3].strip()]
+        is_ticked = bool(others) and others.popleft()
+        return f"{found[1]}[x]{found[3]}" if is_ticked and found[2] in _OPEN else found[0]
 
-    return _EMPTY.sub(tick, text)
+    return _ANY_BOX.sub(tick, text)
 
 
 def questions(text: str) -> tuple[str, ...]:

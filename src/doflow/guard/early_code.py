@@ -73,16 +73,27 @@ def is_reworded(before: bytes, after: bytes) -> bool:
 
 
 def with_ticks(before: bytes, after: bytes) -> bytes:
-    """The list from before, with the boxes ticked that the agent had ticked in its version."""
+    """The list from before, with the boxes ticked that are ticked in another version of it."""
     return markdown.tick_boxes(_decoded(before), _decoded(after)).encode("utf-8", "surrogateescape")
 
 
-def restore_ticks(context: RunContext, path: str, said: bytes) -> None:
-    """Tick the boxes in the reverted list that the agent had ticked in its version."""
+def add_ticks(context: RunContext, path: str, other: bytes) -> None:
+    """Tick the boxes of the list that are ticked in another version of it: the agent's, or the one from before it."""
     was = read_regular(context, path)
-    text = with_ticks(was, said)
+    text = with_ticks(was, other)
     if text != was:
-        atomic_files.write_file(str(context.root / path), text)
+        mode = stat.S_IMODE(os.stat(context.root / path).st_mode)
+        atomic_files.write_file(str(context.root / path), text, mode)
+
+
+def ticks_of_others(context: RunContext, job: Job, path: str) -> bytes:
+    """The list without the ticks of the job's phase: those elsewhere may be a person's, and stay if the job fails."""
+    lines = _decoded(read_regular(context, path)).splitlines(keepends=True)
+    if job.phase is None:
+        return b""
+    first, last = job.phase.line - 1, job.phase.line - 1 + len(job.phase.text.splitlines())
+    own = markdown.untick_boxes("".join(lines[first:last]))
+    return "".join((*lines[:first], own, *lines[last:])).encode("utf-8", "surrogateescape")
 
 
 def warn_reworded(context: RunContext, job: Job, path: str) -> None:

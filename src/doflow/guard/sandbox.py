@@ -122,9 +122,8 @@ def _project(root: str, scope: Scope) -> Iterator[str]:
 
 def _roots(root: str, scope: Scope) -> list[str]:
     """The writable folders, none inside another."""
-    named = {_folder(root, glob) for glob in _globs(scope)} | {
-        os.path.dirname(os.path.join(root, path)) for path in scope.makes
-    }
+    named = {_folder(root, glob) for glob in _globs(scope)}
+    named |= {os.path.dirname(os.path.join(root, path)) for path in scope.makes}
     found: list[str] = []
     for folder in sorted(named):
         if not any(folder == other or folder.startswith(f"{other}/") for other in found):
@@ -293,7 +292,6 @@ def add_write_hook(ask: Ask, job: Job, context: RunContext, log: str) -> Ask:
     }  # fmt: skip
     os.makedirs(os.path.dirname(path), exist_ok=True)
     atomic_files.write_file(path, json.dumps(told).encode(), sync=False)
-    hook = Hook(
-        "PreToolUse", call_settings.hook_command("write", "--scope", path), _TOOLS[ask.profile.use], closed=True
-    )
+    command = call_settings.hook_command("write", "--scope", path)
+    hook = Hook("PreToolUse", command, _TOOLS[ask.profile.use], closed=True)
     return replace(ask, hooks=(*ask.hooks, hook))

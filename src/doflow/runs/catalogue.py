@@ -18,7 +18,7 @@ from doflow.util.text import slug
 
 #: the file with a run's goal; for a session, an exact copy of the requirements
 INPUT, SNAPSHOT = "input.md", "prd_snapshot.md"
-_NUMBER = re.compile(r"^(\d{3,})-")
+_NUMBER = re.compile(r"^(\d{3,7})-")  # eight digits are a date, which spec-kit can put there
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")
 ResumeCommand = Callable[["Run"], str]
 

@@ -82,3 +82,12 @@ def test_a_program_finds_the_marker_as_the_plain_last_line():
     assert markdown.with_plain_end("Fine.\n**RESULT: pass**\n", wanted) == "Fine.\n**RESULT: pass**\n\nRESULT: pass\n"
     assert markdown.with_plain_end("Fine.\nRESULT: pass\n", wanted) == "Fine.\nRESULT: pass\n"
     assert markdown.with_plain_end("RESULT: fail\nRESULT: pass\n", wanted) == "RESULT: fail\nRESULT: pass\n"
+
+
+def test_a_tick_on_either_side_wins_and_equal_lines_are_told_apart() -> None:
+    mine = "- [x] 1 a\n- [ ] write tests\n- [-] 2 b\n- [ ] write tests\n- [ ] 3 c\r\n- [ ] only here\n"
+    theirs = "- [ ] 1 a\n- [ ] write tests\n* [X] 2 b\n- [x] write tests\n- [~] 3 c\n- [x] only there\n"
+
+    merged = markdown.tick_boxes(mine, theirs)
+
+    assert merged == "- [x] 1 a\n- [ ] write tests\n- [x] 2 b\n- [x] write tests\n- [ ] 3 c\r\n- [ ] only here\n"

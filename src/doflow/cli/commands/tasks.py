@@ -1,4 +1,4 @@
-"""`doflow tasks`: read and check task lists, whatever tool they were written for, and mark tasks as done."""
+"""`doflow tasks`: read, check and refresh task lists, whatever tool they were written for, and mark tasks as done."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ EXAMPLES = """\
   doflow tasks check .kiro/specs/x/tasks.md             problems, each with its line
   doflow tasks check tasks.md --strict                  must be doflow's own form
   doflow tasks done .taskmaster/tasks/tasks.json 12     mark a task as done, in the file's own format
+  doflow tasks refresh specs/001-login/tasks.md         an agent proposes a new version, you accept it
 """
 _WIDTH = 80
 _LARGEST = 50_000_000
@@ -34,7 +35,7 @@ _ODD_BYTE = re.compile("[\udc80-\udcff]")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="deed", metavar="show|check|done", required=True)
+    verbs = parser.add_subparsers(dest="deed", metavar="show|check|done|refresh", required=True)
     showing = verbs.add_parser("show", help="show the phases and tasks of a list")
     showing.add_argument("file", metavar="FILE", help="a task list")
     showing.add_argument("--json", action="store_true", help="print one JSON object")
@@ -44,9 +45,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     doing = verbs.add_parser("done", help="mark a task as done in its own file")
     doing.add_argument("file", metavar="FILE", help="a task list, tasks.json, issues.jsonl or sprint-status.yaml")
     doing.add_argument("task", metavar="ID", help="task ID (T014, 3/T014, 12, TAG/12), issue or story")
+    refreshing = verbs.add_parser("refresh", help="let an agent propose a new version, after the spec changed")
+    refreshing.add_argument(
+        "file", nargs="?", default="", metavar="FILE", help="(default: the list of this branch's run)"
+    )
+    refreshing.add_argument("-y", "--yes", action="store_true", help="accept it without a question")
+    refreshing.add_argument("--agent", default="", metavar="NAME", help="(default: the agent that implements the list)")
 
 
 def tasks(args: argparse.Namespace) -> int:
+    if args.deed == "refresh":
+        return _refresh(args)
     text = read_list_file(args.file)
     if args.deed == "done":
         return _mark_done(args.file, text, args.task)
@@ -108,6 +117,15 @@ def _mark_done(path: str, text: str, task: str) -> int:
         atomic_files.write_file(path, new.encode("utf-8", "surrogateescape"), mode)
     say(f"{'done' if new != text else 'already done'}: {task} in {path}")
     return 0
+
+
+def _refresh(args: argparse.Namespace) -> int:
+    from doflow.cli import list_refresh  # the other commands need no run
+
+    text = read_list_file(args.file) if args.file else ""
+    if args.file:
+        _require_list(args.file, text)
+    return list_refresh.refresh(args, text)
 
 
 def _require_list(path: str, text: str) -> TaskList:

@@ -19,7 +19,7 @@ from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask, UnmetD
 from doit.reporter import ConsoleReporter
 
 from doflow.config import project
-from doflow.engine.doit import namespace
+from doflow.engine.doit import continued_run, namespace
 from doflow.engine.doit.backend import Backend
 from doflow.engine.doit.namespace import Bridge
 from doflow.engine.lifecycle import resolve_run
@@ -105,6 +105,7 @@ class FlowRun(Run):  # type: ignore[misc]
                 if self.bin_name == "doflow":
                     return _refused(session, f"{message}\n  hint: doflow run --flow FLOW --goal '…'")
                 session.warn(message)  # doit may have default tasks of its own
+            words = continued_run.continued_words(session, words, self._options)
             session.asked = tuple(words)
             session.selected = tuple(word.split(":")[0] for word in words if not word.startswith("-"))
             return int(super().execute(params, self._take_options(words)))
@@ -264,8 +265,7 @@ def _reporter(base: Any, session: Session, done: set[str] | None) -> Any:
 
 def _step_task(name: str) -> str:
     """The task of the step that a task belongs to: a phase, an item, a gate, a route."""
-    flow, _, rest = name.partition(":")
-    step = rest.partition(":")[0]
+    flow, step = f"{name}:".split(":")[:2]
     for part in _PARTS:
         step = step.removesuffix(part)
     return f"{flow}:{step}"

@@ -161,11 +161,13 @@ def adopt_completed(context: RunContext, begin: Callable[[], None]) -> None:
 
 
 def adopt_ticked_phases(context: RunContext, begin: Callable[[], None]) -> None:
-    """Phases that the user had ticked before the first agent was called count as done, unless --redo names them.
+    """Phases that the user had ticked before the first agent was called count as done, unless --redo names them; if that is
+    all there is to do, there is nothing to review either.
 
     Only of a list that no step of the flow makes: an agent that ticks the boxes of another phase decides nothing.
     """
     made = {context.files.path(said) for step in context.flow.steps for said in step.makes}
+    adopted = False
     for step in context.flow.steps:
         path = context.phases(step) if step.kind == "implement" else ""
         if not path or path in made or markdown.is_backlog(path) or _has_worked(step, context):
@@ -189,6 +191,11 @@ def adopt_ticked_phases(context: RunContext, begin: Callable[[], None]) -> None:
             context.complete(step.id, phases_record(phases[-1][1].key, {"agent": "person"}, timestamps.now()), {})
         numbers = ", ".join(phase.number for phase, _ in ticked)
         commit_lock(context, f"Adopt finished phases of {path}: {numbers}", (path,), step.id)
+        adopted = True
+    left = [step for step in context.flow.steps if step.id not in context.record.steps]
+    if adopted and all(step.kind == "review" for step in left):
+        for step in left:
+            adopt_step(context, step.id, f"{step.id}: no task was open, so there is nothing to review")
 
 
 def _has_worked(step: Step, context: RunContext) -> bool:

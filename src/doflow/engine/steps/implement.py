@@ -93,6 +93,9 @@ def _unclean(job: Job, context: RunContext) -> Outcome | None:
         name for name in history.dirty_files(context.git, folders)
         if name not in known and not name.startswith(_OURS) and outputs.get(name) != context.files.digest(name)
     ]  # fmt: skip
+    tasks = call.task_list(job, context)
+    if tasks in dirty and _is_only_ticked(tasks, context):
+        dirty.remove(tasks)
     if not dirty:
         return None
     names = ", ".join(dirty[:5]) + (f" and {len(dirty) - 5} more" if len(dirty) > 5 else "")
@@ -100,6 +103,13 @@ def _unclean(job: Job, context: RunContext) -> Outcome | None:
     return Outcome(
         Status.PAUSED, reason, "commit or stash your changes", next=(next_steps.resume(context, link="then"),)
     )
+
+
+def _is_only_ticked(path: str, context: RunContext) -> bool:
+    """Whether a task list differs from the committed one in its boxes alone."""
+    held = history.file_at(context.git, "HEAD", f"{context.prefix}{path}") or b""
+    was, now = held.decode("utf-8", "surrogateescape"), context.files.text(path) or ""
+    return markdown.untick_boxes(was).splitlines() == markdown.untick_boxes(now).splitlines()
 
 
 _SHOWN = 10

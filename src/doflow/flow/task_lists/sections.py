@@ -29,7 +29,7 @@ def phase_sections(text: str) -> tuple[markdown.Phase, ...]:
     headings = list(levels)
     if len(listed) == 1 and listed[0].line not in levels and not listed[0].tasks[0].head:
         return ()
-    lines = _lines(text)
+    lines = split_lines(text)
     starts = [min(phase.line, *(task.line for task in phase.tasks)) for phase in listed] + [len(lines) + 1]
     counts: Counter[str] = Counter()
     sections = []
@@ -89,7 +89,7 @@ def _starts(places: dict[int, str], boxes: Sequence[Box]) -> dict[int, str]:
 
 
 def _cut_parts(phase: markdown.Phase, starts: dict[int, str]) -> Iterator[markdown.Phase]:
-    lines = _lines(phase.text)
+    lines = split_lines(phase.text)
     ends = [*(start - 1 for start in list(starts)[1:]), len(lines)]
     for place, ((start, title), end) in enumerate(zip(starts.items(), ends, strict=True), 1):
         name = f"{phase.title}, part {place}" + (f": {title}" if title else "")
@@ -108,22 +108,22 @@ def is_ticked(text: str, optional: bool = False) -> bool:
 
 def without_optional(text: str) -> str:
     """The section without its optional tasks and what is below them."""
-    lines = _lines(text)
+    lines = split_lines(text)
     gone: set[int] = set()
     for task in parse_task_list(text).tasks:
         if task.optional and task.line not in gone:
-            gone.update(range(task.line, _task_end(lines, task.line) + 1))
+            gone.update(range(task.line, task_end(lines, task.line) + 1))
     return "".join(line for number, line in enumerate(lines, 1) if number not in gone)
 
 
 def task_section(text: str, task: Task) -> markdown.Phase:
     """One task as a phase of its own: its box and what is below it."""
-    lines = _lines(text)
+    lines = split_lines(text)
     number = "task-" + _UNSAFE.sub("-", task.id)
-    return markdown.Phase(number, task.text, "".join(lines[task.line - 1 : _task_end(lines, task.line)]), task.line)
+    return markdown.Phase(number, task.text, "".join(lines[task.line - 1 : task_end(lines, task.line)]), task.line)
 
 
-def _task_end(lines: Sequence[str], first: int) -> int:
+def task_end(lines: Sequence[str], first: int) -> int:
     """The last line of a task: the lines below its box that are indented deeper belong to it."""
     indent, last = _indent(lines[first - 1]), first
     for number in range(first + 1, len(lines) + 1):
@@ -149,6 +149,7 @@ def _are_equal(listed: Sequence[Phase], strict: Sequence[markdown.Phase]) -> boo
     )
 
 
-def _lines(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
+    """The lines of a text with their ends."""
     ends = [found.end() for found in LINE_END.finditer(text)]
     return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]

@@ -130,8 +130,10 @@ class Fence:
             said = early_code.read_regular(context, change.path)
             if early_code.is_reworded(before, said):
                 self._restore((change,), f"{job.name} changed the text of its task list", job)
-                early_code.restore_ticks(context, change.path, said)
+                early_code.add_ticks(context, change.path, said)
                 early_code.warn_reworded(context, job, change.path)
+            else:
+                early_code.add_ticks(context, change.path, before)
 
     def beside(self, job: Job) -> tuple[str, ...]:
         """The jobs running with this one: a stray change may be theirs. Finished ones were found clean."""
@@ -140,7 +142,11 @@ class Fence:
     def undo(self, job: Job, why: str) -> tuple[str, ...]:
         """Revert what the job changed inside its scope; returns the paths, which are in quarantine."""
         mine, _ = self.look(job)
+        lists = [change.path for change in mine if change.path in self._open[job.name].lists]
+        ticks = {path: early_code.ticks_of_others(self._context, job, path) for path in lists}
         self._restore(mine, why, job)
+        for path, others in ticks.items():
+            early_code.add_ticks(self._context, path, others)
         assert self._base is not None
         self._seen[job.name] = {path: self._base.items.get(path) for path in job.makes}
         return tuple(change.path for change in mine)
@@ -327,7 +333,10 @@ class Fence:
         assert self._base is not None
         folder = f"{self._context.run.dir}/"
         old = [change for change in changes if change.path in self._base.items and not change.path.startswith(folder)]
-        old = [change for change in old if not any(scope.names(change.path) for scope in self._scopes)]
+        old = [
+            change for change in old
+            if not any(scope.names(change.path) or change.path in scope.lists for scope in self._scopes)
+        ]  # fmt: skip
         old = [change for change in old if change.path not in self._own]
         left = self._context.record.command_outputs
         old = [change for change in old if left.get(change.path) != self._base.items[change.path].value]

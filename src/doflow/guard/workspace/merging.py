@@ -15,6 +15,7 @@ from typing import Any
 
 from doflow.git import history
 from doflow.git.repository import Repository
+from doflow.guard import early_code
 from doflow.guard.workspace import layers
 from doflow.guard.workspace.layers import LayerChange
 from doflow.guard.workspace.storage import JobStorage, Opened
@@ -121,7 +122,7 @@ class Merge:
         if not self._change.source:
             return None
         ours = head if head is not None else b""
-        text = _merge3(self._context.git, ours, base, Path(self._change.source).read_bytes())
+        text = self._merged_text(ours, base)
         if text is None:
             raise Unmergeable("it changed lines next to your uncommitted edits; commit or stash them")
         return self._stage_bytes(text, f"{self._staged}.commit")
@@ -153,10 +154,18 @@ class Merge:
             raise Unmergeable("you and the job both wrote it, and git does not track it")
         if os.path.islink(self._change.source) or os.path.islink(self._real) or not os.path.isfile(self._real):
             raise Unmergeable("it is a link or of another kind now")
-        text = _merge3(self._context.git, Path(self._real).read_bytes(), base, Path(self._change.source).read_bytes())
+        text = self._merged_text(Path(self._real).read_bytes(), base)
         if text is None:
             raise Unmergeable("you and the job changed the same lines")
         return self._stage_bytes(text, f"{self._staged}.merged")
+
+    def _merged_text(self, ours: bytes, base: bytes) -> bytes | None:
+        """Boxes of a task list are merged one by one: a tick on either side wins."""
+        theirs = Path(self._change.source).read_bytes()
+        is_list = self._change.path in self._context.files.task_lists
+        if is_list and not early_code.is_reworded(ours, theirs):
+            return early_code.with_ticks(ours, theirs)
+        return _merge3(self._context.git, ours, base, theirs)
 
     def _with_line_endings(self, source: str) -> str:
         """Line endings are the project's: an agent that wrote LF into a CRLF file changed nothing by that."""
