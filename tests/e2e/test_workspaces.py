@@ -289,6 +289,24 @@ def test_a_step_may_work_in_the_project_itself(work):
     assert (work.outside / "seen").read_text() == "2"
 
 
+@pytest.mark.smoke
+def test_where_no_view_can_be_made_agents_work_in_the_project_and_it_is_said(work):
+    work.settings('workspace: auto\nprotect: ["keys.txt"]\n')
+    work.commit("Take what works")
+    work.env["XDG_STATE_HOME"] = "/dev/null/state"
+
+    done = work.doit("work", "--goal=x")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "agents work in the project itself, a view of it cannot be made here: /dev/null/state" in done.stdout
+
+    work.settings("workspace: overlay\n")
+    refused = work.doit("work", "--new", "--goal=y")
+
+    assert refused.returncode == 1
+    assert "`workspace: overlay` does not work here" in refused.stdout + refused.stderr
+
+
 def wait_for(path, seconds=30.0):
     until = time.monotonic() + seconds
     while not path.exists():

@@ -71,7 +71,7 @@ def main() -> int:
 
 def trace(folder: Path) -> list[tuple[str, list[str]]]:
     """The modules with the functions that were entered, in the order of first entry."""
-    project = Project(folder)
+    project = Project(folder, settings="workspace: auto\n")
     out, program = folder / "entered.json", Path(sys.executable).parent / "doit"
     source = str(Path(doflow.__file__).parent) + "/"
     text = TRACER

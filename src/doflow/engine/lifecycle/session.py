@@ -163,9 +163,11 @@ class Session:
             context.state_dir.mkdir(parents=True, exist_ok=True)
             uptodate_stamp.remove_stamp(str(self.root), context.flow.name)
             work.entered = True
+            fresh = context.run.fresh
             start.create_run(context)
             if self.executing:
                 start.record_options(context)
+                work.fence.announce() if fresh else None
             if self.executing and (chosen.gates or chosen.route_agents or chosen.step_timeouts):
                 start.warn_about_settings(context)
             work.started = True
@@ -218,6 +220,7 @@ class Session:
         if status == "completed":
             state_folder.create(self.root)
             finish.complete_run(work.context, work.started)
+            work.fence.layered.storage.remove()  # installed packages and caches of its programs
             work.status_file.finish(status)
             finish.write_stamp(work.context, self.project, self.environ)
         elif work.written:

@@ -35,6 +35,7 @@ class Workspaces:
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
+        self._kinds: dict[str, str] = {}  # what was asked for -> what it is here
 
     @cached_property
     def in_place(self) -> Fence:
@@ -48,7 +49,19 @@ class Workspaces:
         context = self._context
         profile = context.settings.profile(context.profile_of(job.step)) if job.paid else None
         asked = job.step.workspace or (profile.workspace if profile else "") or context.settings.workspace
-        return choose_kind(asked, context.head, str(context.root), context.environ)[0]
+        if asked not in self._kinds:
+            self._kinds[asked] = choose_kind(asked, context.head, str(context.root), context.environ)[0]
+        return self._kinds[asked]
+
+    def announce(self) -> None:
+        """Say at the start of a run when its agents work in the project itself although the settings ask for better."""
+        context = self._context
+        _, obstacle = choose_kind(context.settings.workspace, context.head, str(context.root), context.environ)
+        if obstacle:
+            message = f"agents work in the project itself, a view of it cannot be made here: {obstacle}"
+            context.events.add(
+                "warning", message=message, hint="to say so yourself, in doflow.yaml: workspace: in-place"
+            )
 
     def _for(self, job: Job) -> Workspace:
         return self.layered if self.kind_of(job) == "overlay" else self.in_place

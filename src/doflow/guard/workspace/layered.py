@@ -81,7 +81,7 @@ class LayeredWorkspace:
         """`entry`: what the job has returned already, in the layers it had then."""
         store = self.storage.job(job.name)
         if entry is not None and store.exists:
-            self._reopen(job, store, int(entry.get("layers", 0)))
+            self._reopen(job, store, entry)
             return
         self._set_aside(job, store)
         head = head_reader.find_head(str(self._context.root))
@@ -97,19 +97,19 @@ class LayeredWorkspace:
                 waits = entry.get("layers") and not entry.get("refused")
                 if not (store.exists and waits) or store.applying() is not None:
                     return self._context
-                self._reopen(job, store, int(entry["layers"]))
+                self._reopen(job, store, entry)
             found = self._jobs[job.name]
             return self._context.with_files(found.files, JobPlace(self, found))
 
     def _open(self, job: Job, store: JobStorage, opened: Opened, given: GivenFiles) -> OpenJob:
         return OpenJob(job, Scope(job, self._context), store, opened, self._context.files.in_workspace(), given)
 
-    def _reopen(self, job: Job, store: JobStorage, count: int) -> None:
+    def _reopen(self, job: Job, store: JobStorage, entry: Mapping[str, Any]) -> None:
         """Continue with what the job had returned; what an interrupted call wrote since goes to quarantine."""
         found = self._open(job, store, store.opened(), GivenFiles(store))
         self._jobs[job.name] = found
-        found.kept = count
-        found.own = {change.path for change in self._changes(found, found.storage.layers()[:count])}
+        found.kept = count = int(entry.get("layers", 0))
+        found.own = set(entry.get("files", {}))
         if len(store.layers()) > count:
             self._drop_above(found, count, f"left by {job.name}, which was interrupted")
         self._refresh(found)
