@@ -23,6 +23,7 @@ steps:
   first: {prompt: Begin, makes: first.md}
   write: {prompt: Write it, makes: out.md, agent: vandal}
 """
+BRANCH = "refs/heads/001-x"
 #: each is a line of Python in the agent, what it raises is in the report; what plants code comes after all that would run it inside
 DEEDS = {
     "branch": 'sh("git branch evil && git tag evil")',
@@ -30,9 +31,10 @@ DEEDS = {
     "commit": 'sh("git commit -q --no-verify --allow-empty -m mine")',
     "ignored": 'sh("echo stolen > secret.env && chmod 777 secret.env")',
     "state": 'sh(f"mkdir -p {state}/evil && touch {state}/evil/x")',
+    "other state": 'os.rename(pathlib.Path(state).parent, f"{outside}/old"); os.makedirs(f"{state}/evil")',
     "records": 'sh("for log in .doflow/runs/*/events.jsonl; do echo {} >> $log || exit 1; done")',
     "environment": 'sh(f"touch {environment}/doflow-attack")',
-    "above": 'sh("echo evil > ../above.txt") if above else "skipped"',
+    "above": 'sh("echo evil > ../above.txt" if above else "exit 1")',
     "window": 'sh(f"for s in {sockets}/*/*; do tmux -S $s new-window {tool} && exit; done; exit 1")',
     "own window": 'sh(f"tmux new-window {tool}")',
     "signal": "os.kill(int(os.environ['PRP_PIPELINE_RUNNING']), signal.SIGKILL)",
@@ -73,7 +75,8 @@ if not (outside / "report.json").exists():
     report = {{}}
     for name, deed in {deeds!r}.items():
         try:
-            report[name] = eval(deed) or "done"
+            exec(deed)
+            report[name] = "done"
         except (OSError, subprocess.SubprocessError) as error:
             report[name] = f"denied: {{error}}"
     (outside / "report.json").write_text(json.dumps(report))
@@ -151,8 +154,8 @@ class Place:
         self.owned()
         assert self.run("tmux", "-L", "person", "new-session", "-d", "sleep 600").returncode == 0
 
-    def pictures(self) -> list[tuple[Project, Picture]]:
-        return [(one, Picture(one)) for one in (self.project, *self.around)]
+    def pictures(self, *allowed: str) -> list[tuple[Project, Picture]]:
+        return [(one, Picture(one, allowed)) for one in (self.project, *self.around)]
 
     def report(self) -> dict[str, str]:
         return dict(json.loads((self.project.outside / "report.json").read_text()))
@@ -232,7 +235,7 @@ def place(request: pytest.FixtureRequest, folder: Path, user: OrdinaryUser | Non
 @pytest.mark.parametrize("place", PLACES, indirect=True)
 def test_an_agent_that_tries_everything_changes_nothing_outside(place):
     place.prepared()
-    before = place.pictures()
+    before, before_accepting = place.pictures(), place.pictures(BRANCH)
 
     done = place.doit("work")
 
@@ -254,6 +257,6 @@ def test_an_agent_that_tries_everything_changes_nothing_outside(place):
     done = place.doit("work")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    for project, picture in before:
-        assert harm(project, picture) == []
+    for project, picture in before_accepting:
+        assert harm(project, picture, (BRANCH,)) == []
     assert place.project.subjects()[-2:] == ["first: first.md", "write: out.md"]

@@ -60,7 +60,7 @@ def copied(project: Project, folder: Path) -> Project:
 
 
 class Picture:
-    """All that an agent must not change. `allowed`: files that it may, and folders, which end in "/"."""
+    """All that an agent must not change. `allowed`: files and refs that it may, and folders, which end in "/"."""
 
     def __init__(self, project: Project, allowed: tuple[str, ...] = ()) -> None:
         self.files = {
@@ -77,6 +77,7 @@ class Picture:
         self.steering |= tree(git / "hooks") | tree(git / "info")
         listed = project.git("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
         branch = project.git("symbolic-ref", "HEAD").strip()
+        listed = [line for line in listed if not _is_allowed(line.partition(" ")[0], allowed)]
         self.refs = [line for line in listed if not line.startswith(("refs/doflow/", f"{branch} "))]
         self.head = (own / "HEAD").read_bytes()
         self.commit = project.git("rev-parse", "HEAD").strip()
