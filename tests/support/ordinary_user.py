@@ -14,7 +14,7 @@ import pytest
 #: in a mount namespace of its own: in place of the closed folder $1 an open one, with only $2 of it
 _OPENED = (
     'mkdir -p "$3" && mount --bind "$1/$2" "$3" && mount -t tmpfs -o mode=755 tmpfs "$1" && mkdir "$1/$2"'
-    ' && mount --move "$3" "$1/$2" && shift 3 && exec "$@"'
+    ' && mount --move "$3" "$1/$2" && rmdir "$3" && shift 3 && exec "$@"'
 )
 
 
