@@ -156,6 +156,11 @@ def ignored_files(git: Repository) -> tuple[str, ...]:
     return _mine(git, listed)
 
 
+def untracked_in_project(git: Repository) -> tuple[str, ...]:
+    """Untracked, not ignored files below the project's root."""
+    return _mine(git, git.run("ls-files", "-z", "-o", "--exclude-standard"))
+
+
 def untracked_files(git: Repository, folder: str) -> tuple[str, ...]:
     """Untracked, not ignored files below a folder (from the top of the working tree)."""
     listed = git.run("ls-files", "-z", "-o", "--exclude-standard", "--", folder)

@@ -1,7 +1,8 @@
 """Run lock: a flock on the project's folder, released by the kernel however the holder ends.
 
 Projects in one working tree share its branch and index, so the top folder of the working tree is locked too. An agent must
-not start the run it is part of: an environment variable gives a helpful message, the lock is what enforces it.
+not start the run it is part of: an environment variable gives a helpful message, the lock is what enforces it. In the view of
+an agent the project's folder is another one, `.doflow/` is the same: it is locked for that.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Holder:
     def __init__(self, root: Path, command: str) -> None:
         self._root = root
         self._command = command
-        self._fd = self._top = -1
+        self._fd = self._top = self._records = -1
         self._signed = False
         self._lent = False
         self.left = 0.0
@@ -58,11 +59,22 @@ class Holder:
                 words = f"another run is active in {top}, the working tree of {self._root}{_from_kernel(top)}"
                 hint = "wait for it, or stop it with ^C; or use a separate worktree: git worktree add"
                 raise LockHeld(words, hint)
+        if not self._lock_records():
+            self.release()
+            raise LockHeld(f"another run is active in {self._root}{describe_holder(self._root)}", "wait for it to end")
         signed = self._root / state_folder.HOLDER
         with suppress(OSError):
             self.left = signed.stat().st_mtime
             pid = locks.read_holder(signed).get("pid")
             self.dead = pid if isinstance(pid, int) else 0
+
+    def _lock_records(self) -> bool:
+        """Lock `.doflow/` as soon as there is one; False if another process holds it."""
+        folder = self._root / state_folder.NAME
+        if self._records < 0 and folder.is_dir():
+            self._records = locks.lock_folder(folder)
+            return self._records >= 0
+        return True
 
     def sign(self) -> None:
         """Write `holder.json`; called when the run really starts."""
@@ -70,6 +82,7 @@ class Holder:
             return
         locks.write_holder(self._root / state_folder.HOLDER, self._command)
         self._signed = True
+        self._lock_records()
 
     def release(self) -> None:
         if self._fd >= 0:
@@ -79,9 +92,10 @@ class Holder:
             _held[:] = [entry for entry in _held if entry[1] != self._fd]
             os.close(self._fd)
             self._fd = -1
-        if self._top >= 0:
-            os.close(self._top)
-            self._top = -1
+        for fd in (self._top, self._records):
+            if fd >= 0:
+                os.close(fd)
+        self._top = self._records = -1
 
 
 def own_descriptor(root: Path) -> int:

@@ -14,13 +14,14 @@ from typing import Any
 from doflow.flow.model import Outcome, Status
 from doflow.git import head_reader, history
 from doflow.guard import early_code
+from doflow.guard.fence import messages
 from doflow.guard.fence.scope import Scope
 from doflow.guard.quarantine import Quarantine
 from doflow.guard.workspace import apply, layers, overlay
 from doflow.guard.workspace.changes import changes_in, kept_changes
 from doflow.guard.workspace.job_place import JobPlace
 from doflow.guard.workspace.layers import LayerChange
-from doflow.guard.workspace.merging import GivenFiles, note_given_files
+from doflow.guard.workspace.merging import GivenFiles, changed_uncommitted_work, note_given_files
 from doflow.guard.workspace.storage import JobStorage, Opened, RunStorage, project_folder
 from doflow.runs import next_steps
 from doflow.runs.context import RunContext
@@ -162,6 +163,12 @@ class LayeredWorkspace:
         refused = self._refused(found, stray)
         self._refresh(found)
         mine = tuple(c for c in self._counted(found, self._changes(found)) if c.path not in found.left)
+        known = (self._context, found.scope, found.opened.head, found.given)
+        if job.paid and (theirs := changed_uncommitted_work(*known, mine)):
+            self._quarantine(found, theirs, f"{job.name} changed your uncommitted work")
+            messages.work_kept(self._context, job, tuple(change.path for change in theirs))
+            self._refresh(found)
+            mine = tuple(change for change in mine if change not in theirs)
         found.own |= {change.path for change in mine}
         barred, found.barred = found.barred, ()
         return mine, tuple(dict.fromkeys((*barred, *refused)))
@@ -205,7 +212,7 @@ class LayeredWorkspace:
                 continue
             with open(before, "rb") as stream:
                 was = stream.read()
-            now = _content(change)
+            now = layers.content_of(change)
             if not early_code.is_reworded(was, now):
                 continue
             self._quarantine(found, (change,), f"{found.job.name} changed the text of its task list")
@@ -481,13 +488,6 @@ class LayeredWorkspace:
             elif not self._context.record.returned.get(store.name, {}).get("layers"):
                 killed.append(store.name)
         return tuple(killed)
-
-
-def _content(change: LayerChange) -> bytes:
-    if not change.source or os.path.islink(change.source) or not os.path.isfile(change.source):
-        return b""
-    with open(change.source, "rb") as stream:
-        return stream.read()
 
 
 def _named(paths: tuple[str, ...]) -> str:

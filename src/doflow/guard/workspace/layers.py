@@ -37,10 +37,8 @@ def stacked_changes(
     under = View(root, below)
     for layer in layers:
         for path, source in _entries(layer, "", skip):
-            if source.endswith(
-                "/"
-            ):  # an opaque folder: what was below it is gone, as far as the layer does not have it
-                found |= dict.fromkeys(_files_below(under, found, path, skip), "")
+            if source.endswith("/"):  # an opaque folder: what was there is gone, as far as the layer does not have it
+                found |= dict.fromkeys((path, *_files_below(under, found, path, skip)), "")
             elif source:
                 found |= dict.fromkeys(_files_below(under, found, path, skip), "") if os.path.islink(source) else {}
                 found[path] = source
@@ -231,16 +229,18 @@ def _merge(source: str, target: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder of ours with whatever modes programs gave its folders."""
-
-    def retry(function: Callable[[str], object], place: str, _: object) -> None:
-        with suppress(OSError):
-            os.chmod(os.path.dirname(place), 0o700)
-            os.chmod(place, 0o700)
-        function(place)
-
-    if os.path.lexists(path):
-        shutil.rmtree(path, onerror=retry)
+    """Remove a folder of ours with whatever modes programs, or the overlay itself, gave its folders."""
+    if not os.path.lexists(path):
+        return
+    try:
+        shutil.rmtree(path)
+    except PermissionError:
+        os.chmod(path, 0o700)
+        for place, folders, _ in os.walk(path):
+            for name in folders:
+                if not os.path.islink(whole := os.path.join(place, name)):
+                    os.chmod(whole, 0o700)
+        shutil.rmtree(path)
 
 
 def remove_entry(layer: str, path: str) -> None:
@@ -277,3 +277,11 @@ def revert(stack: Sequence[str], below: Sequence[str], root: str, path: str) -> 
     if os.path.isdir(target) and not os.path.islink(target):
         remove_tree(target)
     shutil.copy2(before, target, follow_symlinks=False)
+
+
+def content_of(change: LayerChange) -> bytes:
+    """The new bytes of a changed file; empty if it is deleted or no regular file."""
+    if not change.source or os.path.islink(change.source) or not os.path.isfile(change.source):
+        return b""
+    with open(change.source, "rb") as stream:
+        return stream.read()

@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from doflow.git import history
 from doflow.git.repository import Repository
 from doflow.guard import early_code
+from doflow.guard.fence.scope import Scope
 from doflow.guard.workspace import layers
 from doflow.guard.workspace.layers import LayerChange
 from doflow.guard.workspace.storage import JobStorage, Opened
@@ -25,7 +26,8 @@ from doflow.util.errors import WorldError
 
 
 class GivenFiles:
-    """Tracked files that differed from HEAD when the job was opened, with their bytes."""
+    """The person's uncommitted files when the job was opened: tracked ones that differed from HEAD with their bytes, and the
+    names of untracked ones."""
 
     def __init__(self, store: JobStorage, worker: threading.Thread | None = None) -> None:
         self._folder = store.given
@@ -38,14 +40,22 @@ class GivenFiles:
 
     def content(self, path: str) -> bytes | None:
         """What the job was given at a path (from the project's root) that had uncommitted edits; None = it had none."""
+        name = self._listed().get(path)
+        return Path(self._folder, name).read_bytes() if name else None
+
+    def is_untracked(self, path: str) -> bool:
+        """Whether git did not know this file of the person when the job was opened."""
+        return self._listed().get(path) == ""
+
+    def _listed(self) -> Mapping[str, str]:
+        """Path -> name of the copy, '' = untracked, there is none."""
         self.wait()
         if self._names is None:
             try:
                 self._names = json.loads(Path(self._folder, "names.json").read_bytes())
             except FileNotFoundError:
                 self._names = {}
-        name = self._names.get(path)
-        return None if name is None else Path(self._folder, name).read_bytes()
+        return self._names
 
 
 def note_given_files(context: RunContext, store: JobStorage) -> GivenFiles:
@@ -56,6 +66,7 @@ def note_given_files(context: RunContext, store: JobStorage) -> GivenFiles:
         os.makedirs(store.given, exist_ok=True)
         names: dict[str, str] = {}
         with suppress(WorldError):
+            names |= dict.fromkeys(history.untracked_in_project(git), "")
             for number, path in enumerate(history.uncommitted_files(git)):
                 with suppress(OSError):
                     source = os.path.join(context.root, path)
@@ -68,6 +79,27 @@ def note_given_files(context: RunContext, store: JobStorage) -> GivenFiles:
     worker = threading.Thread(target=copy, daemon=True)
     worker.start()
     return GivenFiles(store, worker)
+
+
+def changed_uncommitted_work(
+    context: RunContext, scope: Scope, head: str, given: GivenFiles, changes: Sequence[LayerChange]
+) -> tuple[LayerChange, ...]:
+    """Where a job may write everything: untracked files of the person are not its to change, nor are those that have
+    uncommitted edits its to delete. `head`: the commit when the job was opened."""
+    folder, left = f"{context.run.dir}/", context.record.command_outputs
+
+    def is_theirs(change: LayerChange) -> bool:
+        path = change.path
+        if change.kind == "added" or path.startswith(folder) or scope.names(path):
+            return False
+        if left.get(path) == entry_digest(os.path.join(context.root, path)):
+            return False
+        if given.is_untracked(path):
+            return True
+        edited = given.content(path) if not change.source else None  # git may list a file that only looks edited
+        return edited is not None and edited != history.filtered_file_at(context.git, head, f"{context.prefix}{path}")
+
+    return tuple(change for change in changes if is_theirs(change))
 
 
 class Unmergeable(Exception):
@@ -95,7 +127,10 @@ class Merge:
                 raise Unmergeable("it deleted the file, which you changed meanwhile")
             return {"path": change.path, "was": now, "now": ""}
         source = change.source
-        if now and not self._unchanged() and not _same(self._real, source):
+        text = self._text_for_commit()
+        if now and text is not None:
+            source = self._with_edits(text)
+        elif now and not self._unchanged() and not _same(self._real, source):
             source = self._merged()
         elif now and not os.path.islink(source) and not os.path.islink(self._real):
             source = self._with_line_endings(source)
@@ -112,20 +147,38 @@ class Merge:
 
     def committed(self, write: Mapping[str, Any] | None) -> str | None:
         """The file whose content the commit gets, where it differs from what the project's file gets; None = the same."""
-        base = self._given.content(self._change.path)
-        merged = write is not None and write.get("from") and not _same_content(write["from"], self._change.source)
-        if base is None and not merged:
-            return None
-        if base is None:
-            return self._stage(self._change.source, f"{self._staged}.commit")
-        head = history.filtered_file_at(self._context.git, self._head, self._name) if self._head else None
         if not self._change.source:
             return None
-        ours = head if head is not None else b""
-        text = self._merged_text(ours, base)
+        text = self._text_for_commit()
+        if text is not None:
+            return self._stage_bytes(text, f"{self._staged}.commit")
+        merged = write is not None and write.get("from") and not _same_content(write["from"], self._change.source)
+        return self._stage(self._change.source, f"{self._staged}.commit") if merged else None
+
+    def _text_for_commit(self) -> bytes | None:
+        """HEAD's version of a file that had uncommitted edits, with the job's change alone; None = it had none."""
+        base = self._given.content(self._change.path)
+        if base is None:
+            return None
+        if os.path.islink(self._change.source):
+            raise Unmergeable("it put a link in place of your uncommitted edits")
+        text = self._merged_text(self._at_head(), base)
         if text is None:
             raise Unmergeable("it changed lines next to your uncommitted edits; commit or stash them")
-        return self._stage_bytes(text, f"{self._staged}.commit")
+        return text
+
+    def _with_edits(self, text: bytes) -> str:
+        """The person's edits over what is committed: they stay, also if the job has undone them."""
+        if os.path.islink(self._real) or not os.path.isfile(self._real):
+            raise Unmergeable("it is a link or of another kind now")
+        merged = self._merged_texts(Path(self._real).read_bytes(), self._at_head(), text)
+        if merged is None:
+            raise Unmergeable("you and the job changed the same lines")
+        return self._stage_bytes(merged, f"{self._staged}.merged")
+
+    def _at_head(self) -> bytes:
+        found = history.filtered_file_at(self._context.git, self._head, self._name) if self._head else None
+        return found if found is not None else b""
 
     def _unchanged(self) -> bool:
         """Is the project's file as it was when the job was opened?"""
@@ -160,8 +213,10 @@ class Merge:
         return self._stage_bytes(text, f"{self._staged}.merged")
 
     def _merged_text(self, ours: bytes, base: bytes) -> bytes | None:
+        return self._merged_texts(ours, base, Path(self._change.source).read_bytes())
+
+    def _merged_texts(self, ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
         """Boxes of a task list are merged one by one: a tick on either side wins."""
-        theirs = Path(self._change.source).read_bytes()
         is_list = self._change.path in self._context.files.task_lists
         if is_list and not early_code.is_reworded(ours, theirs):
             return early_code.with_ticks(ours, theirs)

@@ -60,6 +60,7 @@ def wrap(
         "overlays": overlays,
         "read_only": [path for path in (os.path.join(root, state_folder.NAME), *own) if os.path.isdir(path)],
         "writable": [path for path in writable if os.path.isdir(path)],
+        "pinned": _above_state(environ),
         "hidden": [path for path in (storage.state_home(environ), *_sockets(environ)) if os.path.isdir(path)],
         "system": ["/proc/sys"],
         "pid": True,
@@ -94,6 +95,16 @@ def _environments() -> list[str]:
     code = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     found = [sys.prefix] if sys.prefix != sys.base_prefix else []
     return [*found, *([] if any(_within(code, place) for place in found) else [code])]
+
+
+def _above_state(environ: Mapping[str, str]) -> list[str]:
+    """The folders above the state folder, up to the person's home, uppermost first: with one of them renamed, an agent could
+    put another state folder in its place."""
+    home = os.path.realpath(environ.get("HOME") or os.path.expanduser("~"))
+    folders = [os.path.dirname(os.path.realpath(storage.state_home(environ)))]
+    while _within(os.path.dirname(folders[0]), home) and os.path.dirname(folders[0]) != home:
+        folders.insert(0, os.path.dirname(folders[0]))
+    return [path for path in folders if path != home and os.path.isdir(path)]
 
 
 def _sockets(environ: Mapping[str, str]) -> list[str]:
@@ -132,7 +143,7 @@ def _tried(home: str, environ: Mapping[str, str]) -> str:
             os.mkdir(os.path.join(folder, name))
         spec = {
             "overlays": [{"at": project, "lower": [project], "upper": f"{folder}/upper", "work": f"{folder}/work"}],
-            "read_only": [], "writable": [], "hidden": [], "system": ["/proc/sys"], "pid": True, "drop": True, "cwd": project,
+            "pinned": [], "read_only": [], "writable": [], "hidden": [], "system": ["/proc/sys"], "pid": True, "drop": True, "cwd": project,
         }  # fmt: skip
         log = os.path.join(folder, "log")
         argv = (

@@ -45,6 +45,8 @@ def make_view(spec: dict[str, Any]) -> None:
     write("/proc/self/uid_map", f"{user} {user} 1")
     write("/proc/self/gid_map", f"{group} {group} 1")
     mount("none", "/", "", RECURSIVE | PRIVATE)
+    for path in spec["pinned"]:
+        mount(path, path, "", BIND | RECURSIVE)  # a mount cannot be renamed
     # opened now: the mounts below hide these folders. A descriptor also needs no escapes in the options of a mount
     kept = {path: descriptor(path) for path in (*spec["writable"], *spec["read_only"])}
     for layer in spec["overlays"]:
