@@ -42,7 +42,7 @@ def main(words: list[str] | None = None) -> int:
 
 def measure(folder: Path, count: int, rounds: int) -> list[float]:
     """One ratio per round."""
-    root, env = _project(folder, count)
+    root, env = new_project(folder, count, "in-place")
     ratios = []
     for _ in range(rounds):
         status = min(_cpu(("git", "status", "--porcelain"), root, env) for _ in range(3))
@@ -56,7 +56,7 @@ def measure(folder: Path, count: int, rounds: int) -> list[float]:
     return ratios
 
 
-def _project(folder: Path, count: int) -> tuple[Path, dict[str, str]]:
+def new_project(folder: Path, count: int, workspace: str) -> tuple[Path, dict[str, str]]:
     root, home = folder / "project", folder / "home"
     home.mkdir(parents=True)
     path = os.pathsep.join((str(PROGRAMS), os.environ.get("PATH", os.defpath)))
@@ -69,7 +69,8 @@ def _project(folder: Path, count: int) -> tuple[Path, dict[str, str]]:
     agent = folder / "agent.sh"
     agent.write_text('cat > /dev/null; echo made > "$DOFLOW_MAKES"\n')
     (root / "dodo.py").write_text("import doflow\nglobals().update(doflow.dodo())\n")
-    (root / "doflow.yaml").write_text(f"agents:\n  default: {{use: command, argv: [sh, {json.dumps(str(agent))}]}}\n")
+    profile = f"agents:\n  default: {{use: command, argv: [sh, {json.dumps(str(agent))}]}}\n"
+    (root / "doflow.yaml").write_text(f"{profile}workspace: {workspace}\n")
     (root / ".gitignore").write_text("__pycache__/\n")
     (root / "flows").mkdir()
     for steps in (FEW, MANY):
@@ -91,13 +92,20 @@ def _flow(root: Path, name: str, steps: list[str]) -> None:
 
 def _run(flow: str, root: Path, env: dict[str, str]) -> float:
     """CPU seconds of a run from the start; the repository is as before when this returns."""
+    return run_flow(flow, root, env)[0]
+
+
+def run_flow(flow: str, root: Path, env: dict[str, str]) -> tuple[float, float]:
+    """CPU and wall seconds of a run from the start; the repository is as before when this returns."""
+    began = time.monotonic()
     spent = _cpu((str(PROGRAMS / "doflow"), "run", flow, "--new", f"--goal=bench {time.time_ns()}"), root, env)
+    wall = time.monotonic() - began
     branch = subprocess.run(
         ("git", "branch", "--show-current"), cwd=root, env=env, capture_output=True, text=True, check=True
     )
     subprocess.run(("git", "switch", "-q", "-f", "main"), cwd=root, env=env, check=True)
     subprocess.run(("git", "branch", "-q", "-D", branch.stdout.strip()), cwd=root, env=env, check=True)
-    return spent
+    return spent, wall
 
 
 def _cpu(argv: tuple[str, ...], cwd: Path, env: dict[str, str]) -> float:

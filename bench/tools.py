@@ -15,7 +15,7 @@ class Doflow(Tool):
 
     def files(self, root: Path, chain: Chain) -> None:
         (root / "dodo.py").write_text("import doflow\n\nglobals().update(doflow.dodo())\n")
-        (root / "doflow.yaml").write_text("agents: {default: {use: rehearsal}}\n")
+        (root / "doflow.yaml").write_text("agents: {default: {use: rehearsal}}\nworkspace: in-place\n")
         (root / "flows").mkdir()
         lines = ["flow: chain", "about: One step after the other.", "params: {goal: {about: what to build}}", "steps:"]
         lines += [self._step(number, chain) for number in range(1, chain.size + 1)]
