@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from doflow.git import head_reader, private_index
 from doflow.git.repository import Repository, failure
@@ -170,20 +170,28 @@ def untracked_files(git: Repository, folder: str) -> tuple[str, ...]:
 def ignored_among(git: Repository, paths: Sequence[str], work_tree: str = "") -> frozenset[str]:
     """Those of these untracked paths (from the project's root) that git ignores; `work_tree`: by the rules there."""
     below = _below(git)
-    asked = b"".join(b"./" + below + os.fsencode(path) + b"\0" for path in paths)  # a leading ':' would be magic
+    asked = [b"./" + below + os.fsencode(path) for path in paths]  # a leading ':' would be magic
     place = {"GIT_WORK_TREE": work_tree} if work_tree else {}
-    code, out, _ = git.call("check-ignore", "-z", "--stdin", input=asked, env={"GIT_LITERAL_PATHSPECS": "0", **place})
-    told = {os.fsdecode(name[2 + len(below) :]) for name in out.split(b"\0")} if code == 0 else set()
+    told = {os.fsdecode(name[2 + len(below) :]) for name in _ignored(git, asked, place)}
     return frozenset(told.intersection(paths))
+
+
+def _ignored(git: Repository, names: Sequence[bytes], env: Mapping[str, str]) -> set[bytes]:
+    """What git ignores of these. A path behind a link or in a submodule is an error for all of them: then in halves."""
+    given = {"GIT_LITERAL_PATHSPECS": "0", **env}
+    code, out, _ = git.call("check-ignore", "-z", "--stdin", input=b"".join(name + b"\0" for name in names), env=given)
+    if code in (0, 1) or len(names) < 2:
+        return set(out.split(b"\0")) - {b""} if code == 0 else set()
+    half = len(names) // 2
+    return _ignored(git, names[:half], env) | _ignored(git, names[half:], env)
 
 
 def ignored_paths(git: Repository, paths: Sequence[str]) -> frozenset[str]:
     """Those of these paths (from the top of the working tree) that git ignores, whole folders too."""
     if not paths:
         return frozenset()
-    asked = b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
-    code, out, _ = git.call("check-ignore", "-z", "--stdin", input=asked, env={"GIT_LITERAL_PATHSPECS": "0"})
-    return frozenset(os.fsdecode(name[2:]) for name in out.split(b"\0") if name) if code == 0 else frozenset()
+    asked = [b"./" + os.fsencode(path) for path in paths]
+    return frozenset(os.fsdecode(name[2:]) for name in _ignored(git, asked, {}))
 
 
 def tracked_named(git: Repository, name: str) -> tuple[str, ...]:
@@ -194,11 +202,10 @@ def tracked_named(git: Repository, name: str) -> tuple[str, ...]:
 
 def uncommitted_files(git: Repository) -> tuple[str, ...]:
     """Tracked files below the project's root whose content differs from HEAD, staged or not."""
-    head = head_reader.find_head(git.head.root).commit
-    if not head:
-        return ()
+    head = head_reader.find_head(git.head.root).commit or private_index.EMPTY[private_index.id_length(git)]
     listed = git.run("diff-index", "--name-only", "-z", "--no-renames", "--ignore-submodules", head)
-    return _mine(git, listed)
+    flagged = (line for line in git.run("ls-files", "-v", "-z").split(b"\0") if line[:1].islower() or line[:1] == b"S")
+    return _mine(git, listed + b"".join(line[2:] + b"\0" for line in flagged))  # git does not look at these
 
 
 def is_ancestor(git: Repository, old: str, new: str) -> bool:

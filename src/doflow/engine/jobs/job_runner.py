@@ -50,10 +50,10 @@ def run_job(job: Job, context: RunContext, fence: Workspace, produce: Produce) -
 
     outcome = wait_for_limits(job, context, attempt)
     if outcome.ok:
-        with context.guard:
+        with context.guard:  # no other job commits in between
             outcome = fence.take_over(job) or outcome
-    if outcome.ok:
-        outcome = commit.complete_job(job, context, outcome)
+            if outcome.ok:
+                outcome = commit.complete_job(job, context, outcome)
     if not outcome.ok:
         outcomes.log_outcome(job, fence.see(job), outcome)
     return outcome

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from doflow.git import head_reader, history
-from doflow.guard.quarantine import open_parent
-from doflow.guard.workspace import merging
+from doflow.guard.quarantine import Quarantine, open_parent
+from doflow.guard.workspace import layers, merging
+from doflow.guard.workspace.given_files import GivenFiles
 from doflow.guard.workspace.layers import LayerChange
-from doflow.guard.workspace.merging import GivenFiles, Merge, Unmergeable
+from doflow.guard.workspace.merging import Merge, Unmergeable
 from doflow.guard.workspace.storage import JobStorage, Opened
 from doflow.runs.context import RunContext
-from doflow.util import atomic_files
+from doflow.util import atomic_files, state_folder
 from doflow.util.errors import WorldError
 
 
@@ -54,6 +55,7 @@ def plan_writes(
     conflicts: list[Conflict] = []
     contents: dict[str, str] = {}
     head = head_reader.find_head(str(context.root)).commit
+    gone = {change.path for change in changes if not change.source}
     for number, change in enumerate(changes):
         staged = os.path.join(store.staged, str(number))
         try:
@@ -63,11 +65,22 @@ def plan_writes(
         except Unmergeable as problem:
             conflicts.append(Conflict(change.path, str(problem)))
             continue
+        if write is not None and (left := _left_in_folder(context, change, gone)):
+            conflicts.append(Conflict(change.path, f"it replaced a folder that still holds {left}"))
+            continue
         if write is not None:
             writes.append(write)
         if in_commit is not None:
             contents[change.path] = in_commit
     return Planned(writes, tuple(conflicts), contents)
+
+
+def _left_in_folder(context: RunContext, change: LayerChange, gone: set[str]) -> str:
+    """A file of the project that would be lost if this change replaced the folder it is in."""
+    place = os.path.join(context.root, change.path)
+    if not change.source or os.path.islink(place) or not os.path.isdir(place):
+        return ""
+    return next((name for name in layers.View(str(context.root), ()).files(change.path) if name not in gone), "")
 
 
 def store_contents(context: RunContext, files: Mapping[str, str]) -> dict[str, list[str]]:
@@ -89,7 +102,10 @@ def write_files(context: RunContext, job: str, writes: Iterable[Mapping[str, Any
             continue
         if now not in (write["was"], write["now"]):
             message = f"{write['path']}: changed while the result of {job} was being written; kept as it is"
-            context.events.add("warning", message=message, hint=f"its version: {write.get('from', '')}")
+            if write.get("from"):
+                kept = Quarantine(context.root / state_folder.QUARANTINE)
+                kept.take_files([(write["from"], write["path"])], message, context.run.name, job)
+            context.events.add("warning", message=message, hint="its version: doflow quarantine list")
             continue
         _write_one(str(context.root), write)
     atomic_files.syncfs(os.fspath(context.root))

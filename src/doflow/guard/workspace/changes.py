@@ -11,6 +11,8 @@ from doflow.guard.workspace.storage import JobStorage, RunStorage, project_folde
 from doflow.runs.context import RunContext
 from doflow.util import state_folder
 
+_MANY = 5
+
 
 def changes_in(stack: list[str], kept: str, top: str, root: str) -> tuple[LayerChange, ...]:
     """All changes in a stack of layers, with paths from the project's root (those outside of it begin with `../`)."""
@@ -39,3 +41,8 @@ def _from_root(path: str, prefix: str) -> str:
     if path.startswith(prefix):
         return path[len(prefix) :]
     return os.path.relpath(path, prefix)
+
+
+def named(paths: tuple[str, ...]) -> str:
+    """The first few paths, for a message."""
+    return ", ".join(paths[:_MANY]) + (f" and {len(paths) - _MANY} more" if len(paths) > _MANY else "")

@@ -47,6 +47,8 @@ class Workspaces:
 
     def kind_of(self, job: Job) -> str:
         context = self._context
+        if context.record.returned.get(job.name, {}).get("layers") and self.layered.storage.job(job.name).exists:
+            return "overlay"  # its result waits there
         profile = context.settings.profile(context.profile_of(job.step)) if job.paid else None
         asked = job.step.workspace or (profile.workspace if profile else "") or context.settings.workspace
         if asked not in self._kinds:

@@ -17,11 +17,11 @@ from doflow.guard import early_code
 from doflow.guard.fence import messages
 from doflow.guard.fence.scope import Scope
 from doflow.guard.quarantine import Quarantine
-from doflow.guard.workspace import apply, layers, overlay
-from doflow.guard.workspace.changes import changes_in, kept_changes
+from doflow.guard.workspace import apply, layer_edits, layers, overlay
+from doflow.guard.workspace.changes import changes_in, kept_changes, named
+from doflow.guard.workspace.given_files import GivenFiles, changed_uncommitted_work, note_given_files
 from doflow.guard.workspace.job_place import JobPlace
 from doflow.guard.workspace.layers import LayerChange
-from doflow.guard.workspace.merging import GivenFiles, changed_uncommitted_work, note_given_files
 from doflow.guard.workspace.storage import JobStorage, Opened, RunStorage, project_folder
 from doflow.runs import next_steps
 from doflow.runs.context import RunContext
@@ -40,7 +40,6 @@ _OWN_FILES = (
     *("/.claude/", "/.codex/", "/.gemini/", "/.opencode/", "/.cursor/"),
     *("**/__pycache__/", "**/.pytest_cache/", "**/.mypy_cache/", "**/.ruff_cache/"),
 )
-_MANY = 5
 
 
 @dataclass(slots=True)
@@ -107,6 +106,7 @@ class LayeredWorkspace:
 
     def _reopen(self, job: Job, store: JobStorage, entry: Mapping[str, Any]) -> None:
         """Continue with what the job had returned; what an interrupted call wrote since goes to quarantine."""
+        store.make_reachable()
         found = self._open(job, store, store.opened(), GivenFiles(store))
         self._jobs[job.name] = found
         found.kept = count = int(entry.get("layers", 0))
@@ -119,6 +119,7 @@ class LayeredWorkspace:
         """What an earlier attempt left in its workspace goes to quarantine before the next one starts."""
         if not store.exists:
             return
+        store.make_reachable()
         found = self._open(job, store, store.opened(), GivenFiles(store))
         self._quarantine(
             found, self._counted(found, self._changes(found)), f"left by {job.name}, which was interrupted"
@@ -139,12 +140,16 @@ class LayeredWorkspace:
             for c in changes
             if c.path not in named and not c.path.startswith("../") and not found.scope.protects(c.path)
         ]
-        if not asked:
+        outer = {
+            os.path.normpath(f"{self._context.prefix}{c.path}"): c.path for c in changes if c.path.startswith("../")
+        }
+        if not asked and not outer:
             return changes
         rules = {
             c.path: c.source for c in changes if os.path.basename(c.path) == ".gitignore" and found.scope.allows(c.path)
         }
-        passed = history.ignored_among(self._context.git, asked)
+        passed = history.ignored_among(self._context.git, asked) if asked else frozenset()
+        passed |= {outer[path] for path in history.ignored_paths(self._context.git, list(outer))}
         if rules:
             new = [c.path for c in changes if c.kind == "added" and c.path in asked and c.path not in passed]
             passed |= apply.ignored_by(self._context, rules, new)
@@ -198,7 +203,7 @@ class LayeredWorkspace:
         }
         if dropped := tuple(sorted(passed - {*leaked})):
             message = (
-                f"{job.name} also wrote {_named(dropped)}, outside its scope; not taken over, a copy is in quarantine"
+                f"{job.name} also wrote {named(dropped)}, outside its scope; not taken over, a copy is in quarantine"
             )
             context.events.add("warning", **job.where, message=message, hint="doflow quarantine list")
         return tuple(c.path for c in stray if c.path not in passed and c.path not in leaked)
@@ -264,10 +269,10 @@ class LayeredWorkspace:
         stack = [overlay.tree(layer) for layer in found.storage.layers()]
         for change in changes:
             path = self._in_view(found, change.path)
-            layers.revert(stack, [overlay.tree(self.storage.kept)], found.opened.top, path)
+            layer_edits.revert(stack, [overlay.tree(self.storage.kept)], found.opened.top, path)
 
     def _move(self, found: OpenJob, changes: tuple[LayerChange, ...], why: str) -> None:
-        files = [(change.source, change.path) for change in changes if change.source]
+        files = [(change.source, change.path) for change in changes if change.source and change.kind != "special"]
         if files:
             quarantine = Quarantine(self._context.root / state_folder.QUARANTINE)
             quarantine.take_files(files, why, self._context.run.name, found.job.name)
@@ -286,6 +291,7 @@ class LayeredWorkspace:
 
     def close_layer(self, found: OpenJob, layer: str, needs: ProgramNeeds) -> None:
         """The program has ended. What an agent that only answers has written is dropped."""
+        layer_edits.make_reachable(layer)
         with self._context.guard:
             if needs.keep:
                 self._refresh(found)
@@ -296,18 +302,18 @@ class LayeredWorkspace:
             self._move(found, new, f"written by an agent of {found.job.name} that may only answer")
             found.barred += tuple(change.path for change in barred)
             if names := tuple(change.path for change in new if change not in barred):
-                message = f"an agent of {found.job.name} that may only answer wrote {_named(names)}; not taken over"
+                message = f"an agent of {found.job.name} that may only answer wrote {named(names)}; not taken over"
                 self._context.events.add("warning", **found.job.where, message=message, hint="doflow quarantine list")
-            layers.remove_tree(os.path.dirname(layer))
+            layer_edits.remove_tree(os.path.dirname(layer))
 
     def make_folder(self, found: OpenJob, path: str) -> None:
         with self._context.guard:
             if path and not os.path.isdir(os.path.join(self._context.root, path)):
-                layers.make_folders(self._top_layer(found), self._in_view(found, path))
+                layer_edits.make_folders(self._top_layer(found), self._in_view(found, path))
 
     def write(self, found: OpenJob, path: str, data: bytes) -> None:
         with self._context.guard:
-            layers.write_file(self._top_layer(found), self._in_view(found, path), data)
+            layer_edits.write_file(self._top_layer(found), self._in_view(found, path), data)
             self._refresh(found)
 
     def _top_layer(self, found: OpenJob) -> str:
@@ -356,7 +362,7 @@ class LayeredWorkspace:
             found.barred += paths
             return
         self._context.events.add(
-            "warning", **found.job.where, message=f"{who} changed {_named(paths)}, which is protected; reverted",
+            "warning", **found.job.where, message=f"{who} changed {named(paths)}, which is protected; reverted",
             hint="the changed version: doflow quarantine list; the command may have run code that the agent wrote",
         )  # fmt: skip
 
@@ -410,9 +416,10 @@ class LayeredWorkspace:
         apply.write_files(context, name, intent["writes"])
         entry = context.record.returned.get(name)
         if entry is not None:
-            now = {write["path"]: write["now"] for write in intent["writes"]}
+            written = {write["path"] for write in intent["writes"]}
             fields = {key: value for key, value in entry.items() if key not in ("event", "at", "run", "layers")}
-            files = {path: now.get(path, digest) for path, digest in entry.get("files", {}).items()}
+            now = context.files.digest
+            files = {path: now(path) if path in written else digest for path, digest in entry.get("files", {}).items()}
             more = {"contents": intent["contents"]} if intent["contents"] else {}
             context.record.agent_returned(
                 name, context.events.add("returned", True, **{**fields, "files": files, **more})
@@ -427,7 +434,7 @@ class LayeredWorkspace:
         changes = kept_changes(self._context, store)
         planned = apply.plan_writes(self._context, store, store.opened(), GivenFiles(store), changes)
         if planned.conflicts:
-            paths = _named(tuple(one.path for one in planned.conflicts))
+            paths = named(tuple(one.path for one in planned.conflicts))
             hint = f"commit, move or undo your change, then: doflow adopt {name}"
             raise UsageError(f"{name} cannot be adopted: you changed {paths}, too; nothing was written", hint)
         intent = {"writes": planned.writes, "contents": {}}
@@ -448,7 +455,7 @@ class LayeredWorkspace:
             tree = overlay.tree(layer)
             ignored = apply.ignored_entries(self._context, tree)
             for path in ignored:
-                layers.move_entry(os.path.join(tree, path), kept, path, tree)
+                layer_edits.move_entry(os.path.join(tree, path), kept, path, tree)
 
     def _moved(self, found: OpenJob) -> Outcome | None:
         head = head_reader.find_head(str(self._context.root))
@@ -488,7 +495,3 @@ class LayeredWorkspace:
             elif not self._context.record.returned.get(store.name, {}).get("layers"):
                 killed.append(store.name)
         return tuple(killed)
-
-
-def _named(paths: tuple[str, ...]) -> str:
-    return ", ".join(paths[:_MANY]) + (f" and {len(paths) - _MANY} more" if len(paths) > _MANY else "")

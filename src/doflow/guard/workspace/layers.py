@@ -7,13 +7,11 @@ the one below it. Layers are stacked, a higher one wins.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
-_OPAQUE = "user.overlay.opaque"
+OPAQUE = "user.overlay.opaque"
 _CHUNK = 1 << 20
 
 
@@ -34,14 +32,17 @@ def stacked_changes(
 
     `skip`: paths that are not looked at. A file that equals the one below is no change."""
     found: dict[str, str] = {}  # path -> content, '' = deleted
+    folders: set[str] = set()  # of what was found
     under = View(root, below)
     for layer in layers:
         for path, source in _entries(layer, "", skip):
             if source.endswith("/"):  # an opaque folder: what was there is gone, as far as the layer does not have it
                 found |= dict.fromkeys((path, *_files_below(under, found, path, skip)), "")
             elif source:
-                found |= dict.fromkeys(_files_below(under, found, path, skip), "") if os.path.islink(source) else {}
+                if path in folders or under.is_folder(path):
+                    found |= dict.fromkeys(_files_below(under, found, path, skip), "")
                 found[path] = source
+                folders.update(_folders_above(path))
             else:
                 found |= dict.fromkeys((path, *_files_below(under, found, path, skip)), "")
     changes = (_change(path, source, under) for path, source in sorted(found.items()))
@@ -64,6 +65,11 @@ def _entries(layer: str, folder: str, skip: Callable[[str], bool]) -> Iterator[t
         yield from _entries(layer, f"{path}/", skip)
 
 
+def _folders_above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
 def is_whiteout(path: str) -> bool:
     status = os.lstat(path)
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
@@ -71,7 +77,7 @@ def is_whiteout(path: str) -> bool:
 
 def is_opaque(path: str) -> bool:
     try:
-        return os.getxattr(path, _OPAQUE, follow_symlinks=False) == b"y"
+        return os.getxattr(path, OPAQUE, follow_symlinks=False) == b"y"
     except OSError:
         return False
 
@@ -137,6 +143,10 @@ class View:
             return ""
         return "" if stat.S_ISDIR(mode) or _behind_link(self.root, path) else whole
 
+    def is_folder(self, path: str) -> bool:
+        places = (os.path.join(place, path) for place in (self.root, *self._layers))
+        return any(os.path.isdir(place) and not os.path.islink(place) for place in places)
+
     def files(self, folder: str) -> list[str]:
         """All files and links below a folder."""
         names = {
@@ -179,104 +189,6 @@ def _walk(folder: str) -> Iterator[str]:
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
         for name in (*names, *links):
             yield name if below == "." else f"{below}/{name}"
-
-
-def move_entry(source: str, layer: str, path: str, modes: str) -> None:
-    """Move a file or folder of another layer to `path` in this one: it wins over what is there, and deletions stay
-    deletions. `modes`: the layer it comes from, whose folders are the model for new ones."""
-    target = os.path.join(layer, path)
-    _make_folders(layer, os.path.dirname(path), modes)
-    _merge(source, target)
-
-
-def make_folders(layer: str, folder: str) -> None:
-    """Create a folder in a layer."""
-    _make_folders(layer, folder, layer)
-
-
-def _make_folders(layer: str, folder: str, modes: str) -> None:
-    place = ""
-    for part in folder.split("/") if folder else ():
-        place = os.path.join(place, part)
-        whole, model = os.path.join(layer, place), os.path.join(modes, place)
-        if os.path.lexists(whole) and (os.path.islink(whole) or not os.path.isdir(whole)):
-            os.unlink(whole)  # a deletion: the folder is back, without what was in it
-            os.mkdir(whole)
-            os.setxattr(whole, _OPAQUE, b"y")
-        elif not os.path.isdir(whole):
-            os.mkdir(whole)
-        with suppress(OSError):
-            shutil.copymode(model, whole)
-
-
-def _merge(source: str, target: str) -> None:
-    folder = os.path.isdir(source) and not os.path.islink(source)
-    there = os.path.isdir(target) and not os.path.islink(target)
-    if folder and there and not is_opaque(source):
-        for name in os.listdir(source):
-            _merge(os.path.join(source, name), os.path.join(target, name))
-        return
-    hides = not folder or is_opaque(source)
-    if there:
-        remove_tree(target)
-    elif os.path.lexists(target):
-        covered = is_whiteout(target)
-        os.unlink(target)
-        hides = hides or not covered
-        if folder and not hides:  # it was deleted, and is there again
-            os.setxattr(source, _OPAQUE, b"y")
-    os.rename(source, target)
-
-
-def remove_tree(path: str) -> None:
-    """Remove a folder of ours with whatever modes programs, or the overlay itself, gave its folders."""
-    if not os.path.lexists(path):
-        return
-    try:
-        shutil.rmtree(path)
-    except PermissionError:
-        os.chmod(path, 0o700)
-        for place, folders, _ in os.walk(path):
-            for name in folders:
-                if not os.path.islink(whole := os.path.join(place, name)):
-                    os.chmod(whole, 0o700)
-        shutil.rmtree(path)
-
-
-def remove_entry(layer: str, path: str) -> None:
-    """Remove what a layer says about a path: the view shows again what is below it."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        os.unlink(os.path.join(layer, path))
-
-
-def write_file(layer: str, path: str, data: bytes, mode: int = 0o644) -> None:
-    """Write a file into a layer."""
-    _make_folders(layer, os.path.dirname(path), layer)
-    target = os.path.join(layer, path)
-    if os.path.isdir(target) and not os.path.islink(target):
-        remove_tree(target)
-    elif os.path.lexists(target):
-        mode = stat.S_IMODE(os.lstat(target).st_mode) if os.path.isfile(target) and not os.path.islink(target) else mode
-        os.unlink(target)
-    with open(target, "xb") as stream:
-        os.fchmod(stream.fileno(), mode)
-        stream.write(data)
-
-
-def revert(stack: Sequence[str], below: Sequence[str], root: str, path: str) -> None:
-    """Make the stacked layers show at `path` what is below them."""
-    for layer in stack:
-        place = os.path.join(layer, path)
-        if os.path.lexists(place) and not (os.path.isdir(place) and not os.path.islink(place)):
-            os.unlink(place)
-    before, now = View(root, below).locate(path), View(root, (*below, *stack)).locate(path)
-    if before == now or not before or not stack:
-        return
-    target = os.path.join(stack[-1], path)
-    _make_folders(stack[-1], os.path.dirname(path), stack[-1])
-    if os.path.isdir(target) and not os.path.islink(target):
-        remove_tree(target)
-    shutil.copy2(before, target, follow_symlinks=False)
 
 
 def content_of(change: LayerChange) -> bytes:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import stat
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,90 +14,11 @@ from typing import Any
 from doflow.git import history
 from doflow.git.repository import Repository
 from doflow.guard import early_code
-from doflow.guard.fence.scope import Scope
 from doflow.guard.workspace import layers
+from doflow.guard.workspace.given_files import GivenFiles
 from doflow.guard.workspace.layers import LayerChange
-from doflow.guard.workspace.storage import JobStorage, Opened
+from doflow.guard.workspace.storage import Opened
 from doflow.runs.context import RunContext
-from doflow.util import atomic_files
-from doflow.util.errors import WorldError
-
-
-class GivenFiles:
-    """The person's uncommitted files when the job was opened: tracked ones that differed from HEAD with their bytes, and the
-    names of untracked ones."""
-
-    def __init__(self, store: JobStorage, worker: threading.Thread | None = None) -> None:
-        self._folder = store.given
-        self._worker = worker
-        self._names: Mapping[str, str] | None = None
-
-    def wait(self) -> None:
-        if self._worker is not None:
-            self._worker.join()
-
-    def content(self, path: str) -> bytes | None:
-        """What the job was given at a path (from the project's root) that had uncommitted edits; None = it had none."""
-        name = self._listed().get(path)
-        return Path(self._folder, name).read_bytes() if name else None
-
-    def is_untracked(self, path: str) -> bool:
-        """Whether git did not know this file of the person when the job was opened."""
-        return self._listed().get(path) == ""
-
-    def _listed(self) -> Mapping[str, str]:
-        """Path -> name of the copy, '' = untracked, there is none."""
-        self.wait()
-        if self._names is None:
-            try:
-                self._names = json.loads(Path(self._folder, "names.json").read_bytes())
-            except FileNotFoundError:
-                self._names = {}
-        return self._names
-
-
-def note_given_files(context: RunContext, store: JobStorage) -> GivenFiles:
-    """Copy the uncommitted tracked files aside, in the background while the first program starts."""
-    git = context.git
-
-    def copy() -> None:
-        os.makedirs(store.given, exist_ok=True)
-        names: dict[str, str] = {}
-        with suppress(WorldError):
-            names |= dict.fromkeys(history.untracked_in_project(git), "")
-            for number, path in enumerate(history.uncommitted_files(git)):
-                with suppress(OSError):
-                    source = os.path.join(context.root, path)
-                    if stat.S_ISREG(os.lstat(source).st_mode):
-                        shutil.copyfile(source, os.path.join(store.given, str(number)))
-                        names[path] = str(number)
-        with suppress(OSError):
-            atomic_files.write_file(os.path.join(store.given, "names.json"), json.dumps(names).encode(), sync=False)
-
-    worker = threading.Thread(target=copy, daemon=True)
-    worker.start()
-    return GivenFiles(store, worker)
-
-
-def changed_uncommitted_work(
-    context: RunContext, scope: Scope, head: str, given: GivenFiles, changes: Sequence[LayerChange]
-) -> tuple[LayerChange, ...]:
-    """Where a job may write everything: untracked files of the person are not its to change, nor are those that have
-    uncommitted edits its to delete. `head`: the commit when the job was opened."""
-    folder, left = f"{context.run.dir}/", context.record.command_outputs
-
-    def is_theirs(change: LayerChange) -> bool:
-        path = change.path
-        if change.kind == "added" or path.startswith(folder) or scope.names(path):
-            return False
-        if left.get(path) == entry_digest(os.path.join(context.root, path)):
-            return False
-        if given.is_untracked(path):
-            return True
-        edited = given.content(path) if not change.source else None  # git may list a file that only looks edited
-        return edited is not None and edited != history.filtered_file_at(context.git, head, f"{context.prefix}{path}")
-
-    return tuple(change for change in changes if is_theirs(change))
 
 
 class Unmergeable(Exception):
@@ -152,8 +71,13 @@ class Merge:
         text = self._text_for_commit()
         if text is not None:
             return self._stage_bytes(text, f"{self._staged}.commit")
-        merged = write is not None and write.get("from") and not _same_content(write["from"], self._change.source)
-        return self._stage(self._change.source, f"{self._staged}.commit") if merged else None
+        if write is None or not write.get("from") or _same_content(write["from"], self._change.source):
+            return None
+        base = self._base()
+        text = None if base is None else self._merged_text(self._at_head(), base)
+        if text is None:
+            raise Unmergeable("a commit made meanwhile changed the same lines")
+        return self._stage_bytes(text, f"{self._staged}.commit")
 
     def _text_for_commit(self) -> bytes | None:
         """HEAD's version of a file that had uncommitted edits, with the job's change alone; None = it had none."""
@@ -181,15 +105,28 @@ class Merge:
         return found if found is not None else b""
 
     def _unchanged(self) -> bool:
-        """Is the project's file as it was when the job was opened?"""
+        """Is the project's file as it was when the job was opened? A folder that was moved here brings old files."""
         try:
             status = os.lstat(self._real)
         except OSError:
             return True
-        if status.st_ctime_ns < self._opened.at:
+        old = status.st_ctime_ns < self._opened.at
+        if old and self._folders_are_old():
             return True
         base = self._base()
-        return base is not None and stat.S_ISREG(status.st_mode) and Path(self._real).read_bytes() == base
+        if base is None:
+            return old
+        if stat.S_ISLNK(status.st_mode):
+            return os.fsencode(os.readlink(self._real)) == base
+        return stat.S_ISREG(status.st_mode) and Path(self._real).read_bytes() == base
+
+    def _folders_are_old(self) -> bool:
+        folder, root = os.path.dirname(self._real), str(self._context.root)
+        while len(folder) > len(root):
+            if os.lstat(folder).st_ctime_ns >= self._opened.at:
+                return False
+            folder = os.path.dirname(folder)
+        return True
 
     def _was_there(self) -> bool:
         return self._base() is not None
@@ -269,7 +206,10 @@ def entry_digest(path: str) -> str:
         return ""
     if stat.S_ISLNK(mode):
         return hashlib.sha256(b"link " + os.fsencode(os.readlink(path))).hexdigest()
-    return atomic_files.file_digest(path) if stat.S_ISREG(mode) else ""
+    if not stat.S_ISREG(mode):
+        return ""
+    with open(path, "rb") as stream:  # line endings count here
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _same(one: str, other: str) -> bool:

@@ -164,6 +164,8 @@ def _tried(home: str, environ: Mapping[str, str]) -> str:
 def project_obstacle(head: Head, root: str, environ: Mapping[str, str]) -> str:
     """Why this project cannot be shown in a view, '' if it can."""
     top, home = top_of(head), storage.state_home(environ)
+    if top != head.common_dir and _within(top, head.common_dir):
+        return f"its git folder {head.common_dir} contains the working tree"
     if _within(home, top):
         return f"doflow's state folder {home} is inside the project"
     for place in dict.fromkeys((top, root, head.common_dir)):

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from doflow.guard.workspace import layers
+from doflow.guard.workspace import layer_edits
 from doflow.util import atomic_files
 
 _OPENED, _APPLYING = "opened.json", "applying.json"
@@ -67,7 +67,7 @@ class RunStorage:
         return [job for job in found if job.exists]
 
     def remove(self) -> None:
-        layers.remove_tree(self.folder)
+        layer_edits.remove_tree(self.folder)
 
 
 class JobStorage:
@@ -129,10 +129,15 @@ class JobStorage:
     def drop(self, count: int) -> None:
         """Remove all layers but the lowest `count`."""
         for layer in self.layers()[count:]:
-            layers.remove_tree(os.path.dirname(layer))
+            layer_edits.remove_tree(os.path.dirname(layer))
 
     def remove(self) -> None:
-        layers.remove_tree(self.folder)
+        layer_edits.remove_tree(self.folder)
+
+    def make_reachable(self) -> None:
+        """Give ourselves access to all that the programs wrote."""
+        for layer in self.layers():
+            layer_edits.make_reachable(layer)
 
     # the intent: which files are being written to the project
 
