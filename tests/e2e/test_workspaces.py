@@ -312,3 +312,104 @@ def wait_for(path, seconds=30.0):
     while not path.exists():
         assert time.monotonic() < until, f"{path} did not appear"
         time.sleep(0.02)
+
+
+def while_the_agent_works(project: Project, script: str, act) -> tuple[int, str]:
+    """Run the flow; when the agent has done the script of phase 1, the person acts, then the agent ends."""
+    (project.outside / "wait").write_text("")
+    project.agent(f"""
+import time
+if phase == "1":
+    {script}
+else:
+    put("src/b.py", "B = 1\\n")
+(outside / "ready").write_text("")
+while (outside / "wait").exists(): time.sleep(0.02)
+""")
+    running = project.start("doit", "work", "--goal=x")
+    wait_for(project.outside / "ready")
+    act()
+    (project.outside / "wait").unlink()
+    out, err = running.communicate(timeout=60)
+    return running.returncode, out + err
+
+
+def change(path: str, old: str, new: str) -> str:
+    return f'put("{path}", (root / "{path}").read_text().replace("{old}\\n", "{new}\\n"))'
+
+
+def test_a_commit_that_the_person_makes_meanwhile_is_not_reverted(work):
+    def commit() -> None:
+        work.write("notes.txt", NOTES.replace("line 1\n", "line 1, mine\n"))
+        work.git("commit", "-qam", "Mine")
+
+    code, out = while_the_agent_works(work, change("notes.txt", "line 9", "line 9, agent"), commit)
+
+    assert code == 0, out
+    both = NOTES.replace("line 1\n", "line 1, mine\n").replace("line 9\n", "line 9, agent\n")
+    assert (work.git("show", "HEAD:notes.txt"), work.read("notes.txt")) == (both, both)
+    assert work.git("status", "--porcelain") == ""
+
+
+def test_a_folder_that_the_person_replaced_meanwhile_is_not_overwritten(work, tmp_path):
+    work.write("part/a.txt", "one\n")
+    work.commit("Part")
+    other = tmp_path / "part"
+    other.mkdir()
+    (other / "a.txt").write_text("mine\n")
+    time.sleep(0.1)
+
+    def swap() -> None:
+        (work.root / "part").rename(tmp_path / "old")
+        other.rename(work.root / "part")
+
+    code, out = while_the_agent_works(work, 'put("part/a.txt", "agent\\\\n")', swap)
+
+    assert (code, work.read("part/a.txt")) == (2, "mine\n"), out
+    assert "part/a.txt: you and the job changed the same lines" in out
+
+
+def test_a_file_in_place_of_a_folder_and_a_folder_in_place_of_a_link_are_taken_over(work):
+    work.write("part/a.txt", "one\n")
+    (work.root / "link").symlink_to("notes.txt")
+    work.commit("Part")
+    work.agent("""
+        import shutil
+        if phase == "1":
+            shutil.rmtree(root / "part"); put("part", "a file\\n")
+            (root / "link").unlink(); put("link/b.txt", "b\\n"); put("modules/m.js", "1")
+        else:
+            put("src/b.py", "B = 1\\n")
+    """)
+
+    done = work.doit("work", "--goal=x")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (work.read("part"), work.read("link/b.txt")) == ("a file\n", "b\n")
+    assert "modules" not in work.git("ls-files")
+    assert work.git("status", "--porcelain") == ""
+
+
+def test_uncommitted_lines_that_git_was_told_not_to_look_at_are_not_committed(work):
+    work.git("update-index", "--assume-unchanged", "notes.txt")
+    work.write("notes.txt", NOTES.replace("line 1\n", "line 1, mine\n"))
+    work.agent(change("notes.txt", "line 9", "line 9, agent") + '\nput(f"src/{phase}.py", "x\\n")\n')
+
+    done = work.doit("work", "--goal=x")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mine" not in work.git("show", "HEAD:notes.txt")
+    assert work.read("notes.txt").startswith("line 1, mine\n")
+
+
+def test_folders_that_a_program_closed_cost_nothing(work):
+    work.agent("""
+        import os
+        put(f"modules/{phase}/x.js", "1"); put(f"src/{phase}.py", "good\\n")
+        os.chmod(root / f"modules/{phase}", 0o555); (root / "closed").mkdir(exist_ok=True); os.chmod(root / "closed", 0)
+    """)
+
+    done = work.doit("work", "--goal=x")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert work.git("status", "--porcelain") == ""

@@ -33,6 +33,7 @@ class Merge:
     ) -> None:
         self._context, self._opened, self._given, self._head = context, opened, given, head
         self._change, self._staged = change, staged
+        self._is_merged = False
         self._real = os.path.join(context.root, change.path)
         self._name = f"{context.prefix}{change.path}"
 
@@ -50,7 +51,7 @@ class Merge:
         if now and text is not None:
             source = self._with_edits(text)
         elif now and not self._unchanged() and not _same(self._real, source):
-            source = self._merged()
+            source, self._is_merged = self._merged(), True
         elif now and not os.path.islink(source) and not os.path.islink(self._real):
             source = self._with_line_endings(source)
         elif not now and change.kind == "changed" and self._was_there():
@@ -71,7 +72,7 @@ class Merge:
         text = self._text_for_commit()
         if text is not None:
             return self._stage_bytes(text, f"{self._staged}.commit")
-        if write is None or not write.get("from") or _same_content(write["from"], self._change.source):
+        if write is None or not self._is_merged:
             return None
         base = self._base()
         text = None if base is None else self._merged_text(self._at_head(), base)
@@ -217,10 +218,6 @@ def _same(one: str, other: str) -> bool:
         return layers.same_entry(one, other)
     except OSError:
         return False
-
-
-def _same_content(one: str, other: str) -> bool:
-    return entry_digest(one) == entry_digest(other)
 
 
 def _mode(source: str, real: str) -> int:
