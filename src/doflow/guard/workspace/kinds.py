@@ -16,7 +16,8 @@ from doflow.runs.context import RunContext
 from doflow.runs.jobs import Job
 from doflow.util.errors import UsageError
 
-KINDS = ("overlay", "in-place")
+#: agents with a sandbox of their own, which does not start inside a view
+_OWN_SANDBOX = ("codex",)
 
 
 def choose_kind(asked: str, head: Head, root: str, environ: Mapping[str, str]) -> tuple[str, str]:
@@ -51,6 +52,8 @@ class Workspaces:
             return "overlay"  # its result waits there
         profile = context.settings.profile(context.profile_of(job.step)) if job.paid else None
         asked = job.step.workspace or (profile.workspace if profile else "") or context.settings.workspace
+        if asked == "auto" and profile is not None and (profile.use in _OWN_SANDBOX or profile.sandbox):
+            return "in-place"
         if asked not in self._kinds:
             self._kinds[asked] = choose_kind(asked, context.head, str(context.root), context.environ)[0]
         return self._kinds[asked]
