@@ -68,9 +68,10 @@ class Project:
         """Writes doflow.yaml: the scripted agent as the default (`agent`: more keys of its profile), then `extra`."""
         argv = json.dumps([sys.executable, *self.agent_program()])
         more = f", {agent}" if agent else ""
-        self.env["DOFLOW_SET_WORKSPACE"] = WORKSPACE
         if "workspace:" in extra:
-            del self.env["DOFLOW_SET_WORKSPACE"]
+            self.env.pop("DOFLOW_SET_WORKSPACE", None)
+        else:
+            self.env.setdefault("DOFLOW_SET_WORKSPACE", WORKSPACE)
         self.write("doflow.yaml", f"agents:\n  default: {{use: command, argv: {argv}{more}}}\n{textwrap.dedent(extra)}")
 
     def agent_program(self) -> tuple[str, ...]:
