@@ -102,7 +102,8 @@ class JobStorage:
 
     def layers(self) -> list[str]:
         """The layers with what programs wrote, lowest first."""
-        return [os.path.join(self.folder, "layers", name, "upper") for name in self._numbers()]
+        found = (os.path.join(self.folder, "layers", name, "upper") for name in self._numbers())
+        return [layer for layer in found if os.path.isdir(layer)]  # it may have been killed while making one
 
     def new_layer(self) -> tuple[str, str]:
         """A new layer over the others: its content, and a folder that the overlay needs."""
