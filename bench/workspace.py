@@ -34,6 +34,8 @@ def main(words: list[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="doflow-bench-"))
     try:
         places = {count: new_project(folder / str(count), count, "overlay") for count in (SMALL, asked.files)}
+        for root, env in places.values():
+            run_flow(f"agent{FEW}", root, env)  # the machine is probed once
         ratios = [_round(places, asked.files) for _ in range(asked.rounds)]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
