@@ -205,7 +205,7 @@ def _has_worked(step: Step, context: RunContext) -> bool:
 
 
 def _check_task(context: RunContext) -> None:
-    """Raise if there is no task list yet, or no such task in it."""
+    """Raise if the task list does not exist yet, or does not have this task."""
     step = next((found for found in context.flow.steps if found.kind == "implement"), None)
     path = context.phases(step) if step else ""
     if not path or not context.files.digest(path):
