@@ -26,6 +26,11 @@ def say_formats(found: Sequence[Found]) -> None:
             say(f"  {'to type:' if not number else '        '} {command}")
 
 
+def first_command(found: Sequence[Found]) -> str:
+    """What a person of these tools most likely wants to type first; '' = nothing of theirs is open."""
+    return next((one.next[0] for one in found if one.next and any(item.open for item in one.lists)), "")
+
+
 def _counts(done: int, left: int) -> str:
     return f"{done} done, {left} open" if left else f"all {done} done"
 

@@ -92,7 +92,9 @@ def init(args: Namespace) -> int:
         say('Git identity is not configured: git config user.name "…" && git config user.email you@example.org')
     if made:
         say(f'next: git add {" ".join(made)} && git commit -m "Add doflow"')
-    say(f'{"then" if made else "next"}: doit {flow} --goal="…"')
+    start = "" if args.flow else found_formats.first_command(found)
+    start = start or f'doit {flow} --goal="…"'
+    say(f"{'then' if made else 'next'}: {start}")
     say(f"      (doit list shows the flows, doflow show {flow} draws one)")
     return 0
 
